@@ -988,7 +988,7 @@ enum {
 #define DLP_MAX_WORKERS 1024 /* per stage */
 
 /* The first error, with its place. Strings are always terminated. Fields that do not apply are 0;
-   worker is -1. */
+   worker is -1. The policy (retries, on_error, max_skips) is that of the row that `stage` names. */
 typedef struct dlp_error {
     int32_t code;     /* DLP_ERR_*; 0: no error */
     int32_t errnum;   /* errno, or 0 */
@@ -1806,7 +1806,8 @@ typedef struct dlp_workers_desc {
                                  DLP_MAX_WORKERS */
     int32_t placement;   /* DLP_PLACE_* */
     int32_t dispatch;    /* DLP_DISPATCH_* */
-    int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE */
+    int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE; a row
+                                 up to the last maker: not REPLACE */
     int32_t retries;     /* more tries of an item that failed in this stage, 0..100; failures in
                                  other stages do not count. If a map that is not idempotent
                                  fails, the row is fetched again, or the batch is collated or
@@ -4782,12 +4783,13 @@ void dlp_pusher_close(dlp_pusher *pusher);
              they halve more than 4 MiB, or if queue.capacity gives too few cells. Order and states
              are the same. Behind packs, pushes, zips and mixes there are none. Maps behind the last
              maker run in rows. Items that makers make from a load have the order of >>found, even
-             if counts are given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an
-             item that a row above has made is left out instead, and counts for max_skips. The
-             error names the node, the input, and the item's number in each maker above the node.
-             dlp_item_random depends on the pass, the number of the input, and these numbers of the
-             item. shuffle_items of an expand is 0 beside other makers. A window directly behind a
-             fetch or map makes makers of the rows above it, as a filter that keeps all would.
+             if counts are given. If a callback fails, its input fails. If its row says
+             DLP_ON_ERROR_DROP, an item that a row above has made is left out instead, and counts
+             for max_skips. The error names the node, the input, and the item's number in each maker
+             above the node. dlp_item_random depends on the pass, the number of the input, and these
+             numbers of the item. shuffle_items of an expand is 0 beside other makers. A window
+             directly behind a fetch or map makes makers of the rows above it, as a filter that
+             keeps all would.
    Parts     A load that does not follow the list loads a part for each item above it. part->of is
              that item: a pushed record, or an item of another part (part->of->part). The load
              counts the items of the part (max_items). The next row fetches these items, and sees
@@ -4800,18 +4802,22 @@ void dlp_pusher_close(dlp_pusher *pusher);
              DLP_NONE asks for the consumer. The rows up to the last maker run in the same workers.
              One row of these names them, and one says the capacity, which counts cells of inputs.
              Each other one may give a deadline_ms, which holds for its callback alone. The one of
-             the row with the workers then holds for each callback of a row that gives none.
+             the row with the workers then holds for each callback of a row that gives none. Each
+             row may also give retries, retry_backoff_ms, max_skips, and on_error RAISE or DROP, as
+             below; REPLACE is refused, since a cell has no other input. A try makes the items of an
+             input from its first callback on. Items of one input that were left out together are
+             listed as one, with the words of the first.
    Attempts  In rows, a map or a later fetch that names no workers runs in the attempt of the row
              before: in the same worker, directly after that row's callback, or after the answer to
              its request. If one callback of an attempt fails, the attempt has failed, and is tried
-             again from the fetch on. The tries of an item are counted together. retries,
-             retry_backoff_ms, on_error and max_skips are those of the row that failed, if it gives
-             one of them. Else they are those of the row that has the workers, as placement and
-             worker_state always are. A deadline_ms of such a row holds for its callback alone. If
-             one row of an attempt gives deadline_ms, that of the row that has the workers holds
-             for each other callback, too. dlp_error.stage is the row that failed. If a process
-             dies, that is the row whose callback ran; of an attempt of at most two rows it may be
-             the first one if max_kills is 1.
+             again from the fetch on. The tries of an item, or of an input, are counted together.
+             retries, retry_backoff_ms, on_error and max_skips are those of the row that failed, if
+             it gives one of them. Else they are those of the row that has the workers (in a branch:
+             its workers), as placement and worker_state always are. A deadline_ms of such a row
+             holds for its callback alone. If one row of an attempt gives deadline_ms, that of the
+             row that has the workers holds for each other callback, too. dlp_error.stage is the row
+             that failed. If a process dies, that is the row whose callback ran; of an attempt of at
+             most two rows it may be the first one if max_kills is 1.
              A row has a stage of its own if it gives other fields of workers, and in a stream if
              it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
              workers is a map. So has a row that gives deadline_ms, if the workers have threads in
@@ -4864,8 +4870,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              those with a push, are not judged.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
-             callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
-             an expand: then nobody knows how many items a failed input has.
+             callback returns DLP_SKIP. DROP is refused in a branch of a zip that has a load, a
+             filter or an expand: then nobody knows how many items a failed input has.
              Workers: branches share workers, as many as their rows say together. A branch that
              names none adds one, as long as a core is left. Any worker takes any input. A branch
              has a worker_state of its own in each worker if its fetch has async. So has a branch
@@ -4874,8 +4880,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              in the order of the table. If a call fails, it calls worker_exit for the branches
              before, the last one first. The error names the row that fetches. The requests that a
              branch would have in its workers (num_workers * in_flight) are divided among all
-             workers, and rounded up: each worker has one at least. The other fields of workers are
-             the same in all branches.
+             workers, and rounded up: each worker has one at least. Each row says for itself what
+             becomes of its failures. The other fields of workers are the same in all branches. A
+             row behind the zip or mix that says nothing of them has the policy of the first branch
+             that says its workers.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -13154,8 +13162,8 @@ typedef struct dlpi_policy { /* what becomes of failures: fields of dlp_workers_
 typedef struct dlpi_table_row { /* what a row of the table says of its failures */
     char name[32];
     dlpi_policy policy;
-    bool own; /* the policy holds; else that of the stage in whose attempts the row runs. Its
-                 deadline_ms always holds, if it is not 0 */
+    bool own; /* the policy holds; else that of the stage in whose attempts or cells the row runs.
+                 Its deadline_ms always holds, if it is not 0 */
 } dlpi_table_row;
 
 /* Where dlp_fail writes. */
@@ -13699,6 +13707,13 @@ static inline dlpi_policy dlpi_policy_of(const dlp_workers_desc *d) {
                          d->deadline_ms};
 }
 
+/* Return the row of the table with this name, or NULL. */
+static const dlpi_table_row *dlpi_row_named(const dlp_pipe *p, const char *name) {
+    uint32_t i = 0;
+    while (i < DLP_MAX_NODES && strcmp(p->rows[i].name, name) != 0) i++;
+    return i < DLP_MAX_NODES ? &p->rows[i] : NULL;
+}
+
 /* Return the row of the table with this number + 1, as dlpi_worker_block.op has it; or NULL. */
 static inline const dlpi_table_row *dlpi_row_numbered(const dlp_pipe *p, uint32_t op) {
     return op > 0 && op <= DLP_MAX_NODES ? &p->rows[op - 1] : NULL;
@@ -13709,10 +13724,14 @@ static inline int32_t dlpi_limit_ms(const dlpi_stage *st, const dlpi_table_row *
     return row != NULL && row->policy.deadline_ms > 0 ? row->policy.deadline_ms : st->w.deadline_ms;
 }
 
-/* Return what the row that failed last says of failures, or else what its stage says. */
+/* Return what this row says of failures, or else what its stage says. NULL: the stage's own. */
+static inline dlpi_policy dlpi_policy_in(const dlpi_stage *st, const dlpi_table_row *row) {
+    return row != NULL && row->own ? row->policy : dlpi_policy_of(&st->w);
+}
+
+/* Return what holds for the row that failed last. */
 static inline dlpi_policy dlpi_policy_now(const dlpi_worker *w) {
-    const dlpi_table_row *row = w->note.row;
-    return row != NULL && row->own ? row->policy : dlpi_policy_of(&w->st->w);
+    return dlpi_policy_in(w->st, w->note.row);
 }
 
 /* Return how many rows a worker of the stage may have in callbacks at once, 1 at least. */
@@ -21470,20 +21489,20 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Each member of the desc of workers. Branches that share workers have the first ones alike. */
-enum { DLPI_WORKERS_ALIKE = 10 };
+enum { DLPI_WORKERS_ALIKE = 6 };
 static const dlpi_bound dlpi_workers_bounds[] = {
     {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
      "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
     {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
      "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
-    {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
-    {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
-    {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-    {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
     {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
     {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
     {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
+    {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+    {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+    {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
     {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */
@@ -21932,14 +21951,6 @@ struct dlpi_table {
 DLPI_COLD
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
-}
-
-/* Return the row of the table with this name, or NULL. */
-DLPI_COLD
-static const dlpi_table_row *dlpi_row_named(const dlp_pipe *p, const char *name) {
-    uint32_t i = 0;
-    while (i < DLP_MAX_NODES && strcmp(p->rows[i].name, name) != 0) i++;
-    return i < DLP_MAX_NODES ? &p->rows[i] : NULL;
 }
 
 DLPI_COLD
@@ -22574,7 +22585,8 @@ typedef struct dlpi_input {
     uint32_t run;       /* inputs in this cell */
     uint32_t killed_by; /* signal that ended the last worker that it killed */
     dlp_error error;    /* error of the failed load. LOADED: error of the first item that failed and
-                           was left out; `position` counts such items; code 0: there is none */
+                           was left out; `position` counts such items; code 0: there is none.
+                           `epoch` is then the max_skips that holds for all of these items */
     uint64_t tail[7];   /* begins with [most] indices of the run's inputs, written by the scheduler;
                            behind them [most] 32-bit counts of their items, written by the loader.
                            Both lie in cache lines of their own, because they go to and fro */
@@ -22741,14 +22753,20 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* ---- by the scheduler: an input can't be loaded ---- */
 
-/* True if a failed input is an error of the batch that needs its n rows, by the stage's on_error.
-   False if these rows are left out instead. *e: the error of the input. It becomes DLP_ERR_BUDGET
-   if more rows fail than the stage's max_skips allows. */
-DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
-    const dlp_workers_desc *d = &p->source_stage->w;
+/* True if a failed input is an error of the batch that needs its n rows, by the on_error of the row
+   that failed. False if these rows are left out instead. cell: the input's, or one out of which n
+   items were left. *e: gets the error. It is DLP_ERR_BUDGET if more rows fail than the row's
+   max_skips allows. */
+DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, const dlpi_input *cell, uint32_t n,
+                                        dlp_error *e) {
+    const dlpi_policy d = dlpi_policy_in(p->source_stage, dlpi_row_named(p, cell->error.stage));
+    const int64_t most = cell->error.position > 0 ? (int64_t)cell->error.epoch : d.max_skips;
+    *e = cell->error;
+    e->epoch = cell->epoch;
+    e->position = 0;
     if (e->code == DLP_SKIP) return false;
-    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
-    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    if (d.on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (most != DLP_NONE && dlpi_failures_add(p->ctl, n, most)) return false;
     e->code = DLP_ERR_BUDGET;
     dlpi_error_first(p->ctl, e);
     return true;
@@ -23009,7 +23027,9 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
     while ((rc = source->many != NULL ? source->many(w, c) : dlpi_input_each(w, c)) != 0) {
-        uint32_t tries = dlpi_fate_tries(cell->rec);
+        const uint32_t tries = dlpi_fate_tries(cell->rec);
+        if (w->note.row == NULL) w->note.row = dlpi_row_named(w->p, w->st->name); /* its policy */
+        const int32_t backoff_ms = dlpi_policy_now(w).retry_backoff_ms;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -23019,9 +23039,9 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) break;
-        if (w->st->w.retry_backoff_ms == 0 && dlpi_input_answer(w) == NULL) continue;
+        if (backoff_ms == 0 && dlpi_input_answer(w) == NULL) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st->w.retry_backoff_ms, tries + 1));
+                       dlpi_now_ns() + dlpi_backoff_ns(backoff_ms, tries + 1));
         break;
     }
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
@@ -23712,11 +23732,8 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    loaded. Returns true, or false if that is an error: the stream then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    e.position = 0;
-    if (q->name != NULL && strcmp(e.stage, p->source_stage->name) == 0)
-        dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, n, &e);
+    dlp_error e;
+    q->use[c].failed = dlpi_input_raises(p, cell, n, &e);
     cell->error = e;
     if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);
@@ -25911,6 +25928,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlp_workers_desc calls; /* callbacks of the first seat, if there are several */
     dlpi_later later[DLPI_LATER];
     uint32_t n_later;
+    const dlpi_table_row *drops; /* the first row that leaves out what fails; NULL: none says so */
+    bool says;       /* each row has a policy of its own; else that of the stage may hold */
     uint8_t *rooms;  /* [workers] rooms; NULL: there are none */
     uint64_t at;     /* of a branch: bytes from the first cell to the branch's first cell */
     uint64_t stride; /* of a branch: bytes from cell to cell; 0: the stride of the area */
@@ -25920,6 +25939,11 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
 static inline uint8_t *dlpi_input_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
+}
+
+/* True if a row of x, a source of the stage, may leave out items or inputs that fail. */
+static inline bool dlpi_input_drops(const dlpi_stage *st, const dlpi_expand *x) {
+    return x->drops != NULL || (!x->says && st->w.on_error == DLP_ON_ERROR_DROP);
 }
 
 static uint64_t dlpi_input_firsts_bytes(const dlpi_expand *x) {
@@ -26863,7 +26887,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
-    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
+    if (dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
         x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
@@ -26920,6 +26944,7 @@ typedef struct dlpi_line {
     uint64_t left_out;      /* items behind a maker that failed and were left out */
     uint64_t number, added; /* of items with numbers: that of the present one; items that the last
                                maker made in the calls before the present one */
+    int64_t most;           /* the max_skips that holds for all of these together, over 0 */
     dlpi_input *of;         /* the record of the cell */
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
@@ -26991,13 +27016,18 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
-   on. False if the input is tried again, or if the failure is an error. */
+   on. False if the input is tried again, or if the failure is an error. The failures of an input
+   are counted together, but each of them by the max_skips of its row. So b->most is the number that
+   holds for all if it holds for each. */
 DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
-    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+    const dlpi_policy d = dlpi_policy_now(w);
+    const int64_t most = d.max_skips == 0 ? INT64_MAX : d.max_skips == DLP_NONE ? 0 : d.max_skips;
+    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
         return false;
-    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
+    if (b->left_out == 0) dlpi_input_error(w, b->of, code);
+    b->most = b->left_out++ == 0 || most <= b->most ? most : b->most + 1;
     dlpi_failure_forget(w);
     return true;
 }
@@ -27279,6 +27309,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
+    if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
         w->p->keeper->keep(w, x->list, cell->index, b->items, b->made, cell->bytes);
     return 0;
@@ -27286,7 +27317,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 
 /* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
 static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
-    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc =
         dlpi_input_past(x, cell)
             ? dlpi_say(w, DLP_ERR_CALLBACK,
@@ -27295,6 +27326,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
             : dlpi_call_verdict(w, cell->killed_by, cell->rec);
     dlpi_line b;
     if (rc != 0) return rc;
+    cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
     return dlpi_line_make(&b, false);
 }
@@ -27653,7 +27685,10 @@ static uint32_t dlpi_branches_trace(const dlp_pipe *p, const dlpi_branches *j,
 
 /* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
-    return dlpi_input_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
+    const dlpi_branch *b = dlpi_branch_of_cell(j, c);
+    const int rc = dlpi_input_load_by(w, &b->x, c);
+    if (DLPI_UNLIKELY(rc != 0 && w->note.row == NULL)) w->note.row = dlpi_row_named(w->p, b->name);
+    return rc;
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
@@ -32700,8 +32735,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = cell->error;
-    bool raise = dlpi_input_raises(p, n, &e);
+    dlp_error e;
+    const bool raise = dlpi_input_raises(p, cell, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
@@ -49655,18 +49690,33 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return false;
 }
 
-/* True if a desc of workers says more than a deadline_ms and idempotent, which a row may give that
-   shares the workers of another row. */
-DLPI_COLD
-static bool dlpi_workers_named(const dlp_workers_desc *w) {
-    dlp_workers_desc rest = *w;
-    rest.deadline_ms = rest.idempotent = 0;
-    return dlpi_workers_given(&rest);
-}
-
 /* True if a desc of workers says what becomes of failures. */
 static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
+}
+
+/* Let a desc of workers say of failures what another says. */
+DLPI_COLD
+static void dlpi_policy_take(dlp_workers_desc *w, const dlp_workers_desc *say) {
+    w->on_error = say->on_error;
+    w->retries = say->retries;
+    w->retry_backoff_ms = say->retry_backoff_ms;
+    w->max_skips = say->max_skips;
+}
+
+static const dlp_workers_desc dlpi_says_nothing = {.num_workers = 0};
+
+enum { DLPI_SAY_NOTHING, DLPI_SAY_LIMIT, DLPI_SAY_POLICY, DLPI_SAY_WORKERS };
+
+/* Return the most that a desc of workers says. A row that shares the workers of another row may say
+   all but WORKERS: what becomes of failures, a deadline_ms and idempotent. */
+DLPI_COLD
+static int dlpi_workers_say(const dlp_workers_desc *w) {
+    dlp_workers_desc rest = *w;
+    dlpi_policy_take(&rest, &dlpi_says_nothing);
+    rest.deadline_ms = rest.idempotent = 0;
+    return dlpi_workers_given(&rest) ? DLPI_SAY_WORKERS
+                                     : dlpi_workers_given(w) + dlpi_policy_given(w);
 }
 
 /* Return the nearest row above `node` that names workers, or, if policy is set, that says what
@@ -49694,12 +49744,7 @@ DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dl
         if (above == NULL) above = dlpi_row_above(t, node, true);
         if (above != NULL && !dlpi_policy_given(&w)) say = &above->workers;
     }
-    if (say != NULL) {
-        w.on_error = say->on_error;
-        w.retries = say->retries;
-        w.retry_backoff_ms = say->retry_backoff_ms;
-        w.max_skips = say->max_skips;
-    }
+    if (say != NULL) dlpi_policy_take(&w, say);
     return w;
 }
 
@@ -50153,8 +50198,7 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc rest = node->workers;
     if (st == NULL || t->chained_at != t->at || t->ending != NULL) return false;
     if (!stream && (rest.on_error != DLP_ON_ERROR_REPLACE || dlpi_end_replaces(st))) {
-        rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
-        rest.max_skips = 0;
+        dlpi_policy_take(&rest, &dlpi_says_nothing);
         if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
     return !dlpi_workers_given(&rest);
@@ -50703,9 +50747,11 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    int32_t timed;      /* shortest deadline_ms of the other rows; 0: none gives one */
-    dlp_source f;       /* desc of the first fetch */
-    dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
+    int32_t timed;               /* shortest deadline_ms of the other rows; 0: none gives one */
+    const dlpi_table_row *drops; /* the first row that leaves out what fails; NULL: none says so */
+    bool says;                   /* a row says the workers, so each row has a policy of its own */
+    dlp_source f;                /* desc of the first fetch */
+    dlp_dataset input;           /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
     dlpi_later later[DLPI_LATER];
@@ -51016,17 +51062,42 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* Let *by be the row that names the workers, of itself and `node`, which share workers. Returns 0,
-   or a DLP_ERR code if both name them. */
+/* Let *by be the row that says the workers, of itself and `node`, which share workers. It is the
+   row that says more, or the first of two. Returns 0, or a DLP_ERR code if both name workers. */
 DLPI_COLD
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
-    const bool named = dlpi_workers_named(&node->workers);
-    if (named && dlpi_workers_named(&(*by)->workers))
+    const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&(*by)->workers);
+    if (says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, node->name, "workers",
             "workers is set in \"%s\", too, and both share workers; set it in one of the two",
             (*by)->name);
-    if (named || !dlpi_workers_given(&(*by)->workers)) *by = node;
+    if (says > before) *by = node;
+    return DLP_OK;
+}
+
+/* Check what a row says of its failures, and note it in *m and in the row's record. by: the row
+   that says the workers. If it says anything, each row that does not say what becomes of failures
+   has the policy of this row. Behind a zip or mix it has that of the stage. Returns 0 or a DLP_ERR
+   code. */
+DLPI_COLD
+static int dlpi_makers_policy(dlpi_table *t, dlpi_makers *m, const dlp_node *node,
+                              const dlp_node *by) {
+    dlpi_table_row *row = &t->p->rows[node - t->nodes];
+    const int32_t ms = row->policy.deadline_ms;
+    int rc = DLP_OK;
+    if (node != by) /* whose desc is checked as that of the stage, and has its deadline */
+        rc = dlpi_check_bounds(t->p, node->name, &node->workers, DLPI_ROWS(dlpi_workers_bounds));
+    if (rc != DLP_OK) return rc;
+    if (node->workers.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(t->p, node->name, "on_error",
+                        "DLP_ON_ERROR_RAISE or _DROP: a row in a cell has no replacement",
+                        DLP_ON_ERROR_REPLACE);
+    if (node != by) dlpi_timed_least(&m->timed, ms);
+    if (m->drops == NULL && node->workers.on_error == DLP_ON_ERROR_DROP) m->drops = row;
+    if (m->says && !row->own) row->policy = dlpi_policy_of(&by->workers);
+    row->policy.deadline_ms = ms;
+    row->own |= m->says;
     return DLP_OK;
 }
 
@@ -51065,13 +51136,11 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
     }
     if (m->n > 0) m->workers = by->workers;
-    for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
-        if (node == by) continue; /* its deadline_ms is that of the stage */
-        rc = dlpi_check_bounds(t->p, node->name, &node->workers, DLPI_ROWS(dlpi_workers_bounds));
-        if (rc != DLP_OK) return rc;
-        dlpi_timed_least(&m->timed, node->workers.deadline_ms);
-    }
-    return DLP_OK;
+    m->drops = NULL;
+    m->says = m->n > 0 && m->joins == NULL && dlpi_workers_given(&by->workers);
+    for (const dlp_node *node = m->rows; node < m->rows + m->n && rc == DLP_OK; node++)
+        rc = dlpi_makers_policy(t, m, node, by);
+    return rc;
 }
 
 /* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
@@ -51239,6 +51308,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     memcpy(x->level, m->level, sizeof x->level);
     memcpy(x->later, m->later, sizeof x->later);
     x->n_later = m->n_later;
+    x->drops = m->drops;
+    x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
         if (m->level[i - 1].ends == 0)
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
@@ -51459,7 +51530,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (dlpi_workers_named(&node->workers))
+        if (dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
@@ -51771,15 +51842,13 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
    many as load gives, or one. */
 DLPI_COLD
-static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
-                              dlpi_found *f) {
+static void dlpi_table_counts(const dlpi_table *t, const dlpi_makers *m, dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
         if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
             &m->rows[i] != m->load)
             return;
     f->pairs = m->load == NULL;
-    if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
-        f->least_items = m->part.min_items;
+    if (m->part.min_items > 0) f->least_items = m->part.min_items;
 }
 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
@@ -51788,10 +51857,13 @@ static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const d
 DLPI_COLD
 static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
+        const dlpi_table_row *row = j->at[k].x.drops;
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
-        if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
-            return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
+        if (!dlpi_input_drops(st, &j->at[k].x)) continue;
+        f->least_items = 1; /* some may be left out */
+        if (t->joins->verb == DLP_ZIP && !f->pairs)
+            return dlpi_bad(t->p, row != NULL ? row->name : j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: this branch of a zip has a load, filter or expand",
                             DLP_ON_ERROR_DROP);
     }
@@ -51891,7 +51963,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
     dlpi_seats_later(&j->seats, &j->at[j->n].x);
-    dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
+    dlpi_table_counts(t, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
@@ -53710,12 +53782,14 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            takes the two descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
-           callback ran, and what that row says of failures holds. A mix may have legs with other
-           weights, and legs may be added before a resume (mix.legs). fetch_rows makes several items
-           in a call. A window may stand directly behind a fetch, and before a pack. DLP_PACK_FIT,
-           fields that end and a cache may stand behind a zip or mix. Maps directly above a window
-           behind a zip or mix run, and the window shuffles; before, neither did anything. Where
-           the workers of makers take all cores, next copies batches of up to 1 MiB.
+           callback ran, and what that row says of failures holds. Each row up to the last maker may
+           have a deadline_ms, retries, on_error and max_skips of its own, where one row said them
+           for all. A mix may have legs with other weights, and legs may be added before a resume
+           (mix.legs). fetch_rows makes several items in a call. A window may stand directly behind
+           a fetch, and before a pack. DLP_PACK_FIT, fields that end and a cache may stand behind a
+           zip or mix. Maps directly above a window behind a zip or mix run, and the window
+           shuffles; before, neither did anything. Where the workers of makers take all cores, next
+           copies batches of up to 1 MiB.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

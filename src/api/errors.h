@@ -6,7 +6,7 @@
 #define DLP_MAX_WORKERS 1024 /* per stage */
 
 /* The first error, with its place. Strings are always terminated. Fields that do not apply are 0;
-   worker is -1. */
+   worker is -1. The policy (retries, on_error, max_skips) is that of the row that `stage` names. */
 typedef struct dlp_error {
     int32_t code;     /* DLP_ERR_*; 0: no error */
     int32_t errnum;   /* errno, or 0 */

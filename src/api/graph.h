@@ -61,12 +61,13 @@
              they halve more than 4 MiB, or if queue.capacity gives too few cells. Order and states
              are the same. Behind packs, pushes, zips and mixes there are none. Maps behind the last
              maker run in rows. Items that makers make from a load have the order of >>found, even
-             if counts are given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an
-             item that a row above has made is left out instead, and counts for max_skips. The
-             error names the node, the input, and the item's number in each maker above the node.
-             dlp_item_random depends on the pass, the number of the input, and these numbers of the
-             item. shuffle_items of an expand is 0 beside other makers. A window directly behind a
-             fetch or map makes makers of the rows above it, as a filter that keeps all would.
+             if counts are given. If a callback fails, its input fails. If its row says
+             DLP_ON_ERROR_DROP, an item that a row above has made is left out instead, and counts
+             for max_skips. The error names the node, the input, and the item's number in each maker
+             above the node. dlp_item_random depends on the pass, the number of the input, and these
+             numbers of the item. shuffle_items of an expand is 0 beside other makers. A window
+             directly behind a fetch or map makes makers of the rows above it, as a filter that
+             keeps all would.
    Parts     A load that does not follow the list loads a part for each item above it. part->of is
              that item: a pushed record, or an item of another part (part->of->part). The load
              counts the items of the part (max_items). The next row fetches these items, and sees
@@ -79,18 +80,22 @@
              DLP_NONE asks for the consumer. The rows up to the last maker run in the same workers.
              One row of these names them, and one says the capacity, which counts cells of inputs.
              Each other one may give a deadline_ms, which holds for its callback alone. The one of
-             the row with the workers then holds for each callback of a row that gives none.
+             the row with the workers then holds for each callback of a row that gives none. Each
+             row may also give retries, retry_backoff_ms, max_skips, and on_error RAISE or DROP, as
+             below; REPLACE is refused, since a cell has no other input. A try makes the items of an
+             input from its first callback on. Items of one input that were left out together are
+             listed as one, with the words of the first.
    Attempts  In rows, a map or a later fetch that names no workers runs in the attempt of the row
              before: in the same worker, directly after that row's callback, or after the answer to
              its request. If one callback of an attempt fails, the attempt has failed, and is tried
-             again from the fetch on. The tries of an item are counted together. retries,
-             retry_backoff_ms, on_error and max_skips are those of the row that failed, if it gives
-             one of them. Else they are those of the row that has the workers, as placement and
-             worker_state always are. A deadline_ms of such a row holds for its callback alone. If
-             one row of an attempt gives deadline_ms, that of the row that has the workers holds
-             for each other callback, too. dlp_error.stage is the row that failed. If a process
-             dies, that is the row whose callback ran; of an attempt of at most two rows it may be
-             the first one if max_kills is 1.
+             again from the fetch on. The tries of an item, or of an input, are counted together.
+             retries, retry_backoff_ms, on_error and max_skips are those of the row that failed, if
+             it gives one of them. Else they are those of the row that has the workers (in a branch:
+             its workers), as placement and worker_state always are. A deadline_ms of such a row
+             holds for its callback alone. If one row of an attempt gives deadline_ms, that of the
+             row that has the workers holds for each other callback, too. dlp_error.stage is the row
+             that failed. If a process dies, that is the row whose callback ran; of an attempt of at
+             most two rows it may be the first one if max_kills is 1.
              A row has a stage of its own if it gives other fields of workers, and in a stream if
              it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
              workers is a map. So has a row that gives deadline_ms, if the workers have threads in
@@ -143,8 +148,8 @@
              those with a push, are not judged.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
-             callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
-             an expand: then nobody knows how many items a failed input has.
+             callback returns DLP_SKIP. DROP is refused in a branch of a zip that has a load, a
+             filter or an expand: then nobody knows how many items a failed input has.
              Workers: branches share workers, as many as their rows say together. A branch that
              names none adds one, as long as a core is left. Any worker takes any input. A branch
              has a worker_state of its own in each worker if its fetch has async. So has a branch
@@ -153,8 +158,10 @@
              in the order of the table. If a call fails, it calls worker_exit for the branches
              before, the last one first. The error names the row that fetches. The requests that a
              branch would have in its workers (num_workers * in_flight) are divided among all
-             workers, and rounded up: each worker has one at least. The other fields of workers are
-             the same in all branches.
+             workers, and rounded up: each worker has one at least. Each row says for itself what
+             becomes of its failures. The other fields of workers are the same in all branches. A
+             row behind the zip or mix that says nothing of them has the policy of the first branch
+             that says its workers.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.

@@ -27,7 +27,8 @@ typedef struct dlp_workers_desc {
                                  DLP_MAX_WORKERS */
     int32_t placement;   /* DLP_PLACE_* */
     int32_t dispatch;    /* DLP_DISPATCH_* */
-    int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE */
+    int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE; a row
+                                 up to the last maker: not REPLACE */
     int32_t retries;     /* more tries of an item that failed in this stage, 0..100; failures in
                                  other stages do not count. If a map that is not idempotent
                                  fails, the row is fetched again, or the batch is collated or

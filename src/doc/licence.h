@@ -25,12 +25,14 @@
            takes the two descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
-           callback ran, and what that row says of failures holds. A mix may have legs with other
-           weights, and legs may be added before a resume (mix.legs). fetch_rows makes several items
-           in a call. A window may stand directly behind a fetch, and before a pack. DLP_PACK_FIT,
-           fields that end and a cache may stand behind a zip or mix. Maps directly above a window
-           behind a zip or mix run, and the window shuffles; before, neither did anything. Where
-           the workers of makers take all cores, next copies batches of up to 1 MiB.
+           callback ran, and what that row says of failures holds. Each row up to the last maker may
+           have a deadline_ms, retries, on_error and max_skips of its own, where one row said them
+           for all. A mix may have legs with other weights, and legs may be added before a resume
+           (mix.legs). fetch_rows makes several items in a call. A window may stand directly behind
+           a fetch, and before a pack. DLP_PACK_FIT, fields that end and a cache may stand behind a
+           zip or mix. Maps directly above a window behind a zip or mix run, and the window
+           shuffles; before, neither did anything. Where the workers of makers take all cores, next
+           copies batches of up to 1 MiB.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

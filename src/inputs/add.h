@@ -52,20 +52,20 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Each member of the desc of workers. Branches that share workers have the first ones alike. */
-enum { DLPI_WORKERS_ALIKE = 10 };
+enum { DLPI_WORKERS_ALIKE = 6 };
 static const dlpi_bound dlpi_workers_bounds[] = {
     {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
      "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
     {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
      "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
-    {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
-    {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
-    {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-    {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
     {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
     {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
     {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
+    {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+    {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+    {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
     {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */

@@ -35,7 +35,10 @@ static uint32_t dlpi_branches_trace(const dlp_pipe *p, const dlpi_branches *j,
 
 /* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
-    return dlpi_input_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
+    const dlpi_branch *b = dlpi_branch_of_cell(j, c);
+    const int rc = dlpi_input_load_by(w, &b->x, c);
+    if (DLPI_UNLIKELY(rc != 0 && w->note.row == NULL)) w->note.row = dlpi_row_named(w->p, b->name);
+    return rc;
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and

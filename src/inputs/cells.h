@@ -89,7 +89,8 @@ typedef struct dlpi_input {
     uint32_t run;       /* inputs in this cell */
     uint32_t killed_by; /* signal that ended the last worker that it killed */
     dlp_error error;    /* error of the failed load. LOADED: error of the first item that failed and
-                           was left out; `position` counts such items; code 0: there is none */
+                           was left out; `position` counts such items; code 0: there is none.
+                           `epoch` is then the max_skips that holds for all of these items */
     uint64_t tail[7];   /* begins with [most] indices of the run's inputs, written by the scheduler;
                            behind them [most] 32-bit counts of their items, written by the loader.
                            Both lie in cache lines of their own, because they go to and fro */
@@ -256,14 +257,20 @@ static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
 
 /* ---- by the scheduler: an input can't be loaded ---- */
 
-/* True if a failed input is an error of the batch that needs its n rows, by the stage's on_error.
-   False if these rows are left out instead. *e: the error of the input. It becomes DLP_ERR_BUDGET
-   if more rows fail than the stage's max_skips allows. */
-DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
-    const dlp_workers_desc *d = &p->source_stage->w;
+/* True if a failed input is an error of the batch that needs its n rows, by the on_error of the row
+   that failed. False if these rows are left out instead. cell: the input's, or one out of which n
+   items were left. *e: gets the error. It is DLP_ERR_BUDGET if more rows fail than the row's
+   max_skips allows. */
+DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, const dlpi_input *cell, uint32_t n,
+                                        dlp_error *e) {
+    const dlpi_policy d = dlpi_policy_in(p->source_stage, dlpi_row_named(p, cell->error.stage));
+    const int64_t most = cell->error.position > 0 ? (int64_t)cell->error.epoch : d.max_skips;
+    *e = cell->error;
+    e->epoch = cell->epoch;
+    e->position = 0;
     if (e->code == DLP_SKIP) return false;
-    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
-    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    if (d.on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (most != DLP_NONE && dlpi_failures_add(p->ctl, n, most)) return false;
     e->code = DLP_ERR_BUDGET;
     dlpi_error_first(p->ctl, e);
     return true;
@@ -524,7 +531,9 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
     while ((rc = source->many != NULL ? source->many(w, c) : dlpi_input_each(w, c)) != 0) {
-        uint32_t tries = dlpi_fate_tries(cell->rec);
+        const uint32_t tries = dlpi_fate_tries(cell->rec);
+        if (w->note.row == NULL) w->note.row = dlpi_row_named(w->p, w->st->name); /* its policy */
+        const int32_t backoff_ms = dlpi_policy_now(w).retry_backoff_ms;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
@@ -534,9 +543,9 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) break;
-        if (w->st->w.retry_backoff_ms == 0 && dlpi_input_answer(w) == NULL) continue;
+        if (backoff_ms == 0 && dlpi_input_answer(w) == NULL) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st->w.retry_backoff_ms, tries + 1));
+                       dlpi_now_ns() + dlpi_backoff_ns(backoff_ms, tries + 1));
         break;
     }
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;

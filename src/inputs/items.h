@@ -84,6 +84,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlp_workers_desc calls; /* callbacks of the first seat, if there are several */
     dlpi_later later[DLPI_LATER];
     uint32_t n_later;
+    const dlpi_table_row *drops; /* the first row that leaves out what fails; NULL: none says so */
+    bool says;       /* each row has a policy of its own; else that of the stage may hold */
     uint8_t *rooms;  /* [workers] rooms; NULL: there are none */
     uint64_t at;     /* of a branch: bytes from the first cell to the branch's first cell */
     uint64_t stride; /* of a branch: bytes from cell to cell; 0: the stride of the area */
@@ -93,6 +95,11 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
 static inline uint8_t *dlpi_input_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
+}
+
+/* True if a row of x, a source of the stage, may leave out items or inputs that fail. */
+static inline bool dlpi_input_drops(const dlpi_stage *st, const dlpi_expand *x) {
+    return x->drops != NULL || (!x->says && st->w.on_error == DLP_ON_ERROR_DROP);
 }
 
 static uint64_t dlpi_input_firsts_bytes(const dlpi_expand *x) {

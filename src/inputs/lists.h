@@ -555,11 +555,8 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    loaded. Returns true, or false if that is an error: the stream then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    e.position = 0;
-    if (q->name != NULL && strcmp(e.stage, p->source_stage->name) == 0)
-        dlpi_copy_text(e.stage, sizeof e.stage, q->name);
-    q->use[c].failed = dlpi_input_raises(p, n, &e);
+    dlp_error e;
+    q->use[c].failed = dlpi_input_raises(p, cell, n, &e);
     cell->error = e;
     if (q->use[c].failed) return false;
     dlpi_input_left_out(p, &e);

@@ -21,7 +21,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
-    if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
+    if (dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
         x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
@@ -78,6 +78,7 @@ typedef struct dlpi_line {
     uint64_t left_out;      /* items behind a maker that failed and were left out */
     uint64_t number, added; /* of items with numbers: that of the present one; items that the last
                                maker made in the calls before the present one */
+    int64_t most;           /* the max_skips that holds for all of these together, over 0 */
     dlpi_input *of;         /* the record of the cell */
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
@@ -149,13 +150,18 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
-   on. False if the input is tried again, or if the failure is an error. */
+   on. False if the input is tried again, or if the failure is an error. The failures of an input
+   are counted together, but each of them by the max_skips of its row. So b->most is the number that
+   holds for all if it holds for each. */
 DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
-    if (w->st->w.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+    const dlpi_policy d = dlpi_policy_now(w);
+    const int64_t most = d.max_skips == 0 ? INT64_MAX : d.max_skips == DLP_NONE ? 0 : d.max_skips;
+    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
         return false;
-    if (b->left_out++ == 0) dlpi_input_error(w, b->of, code);
+    if (b->left_out == 0) dlpi_input_error(w, b->of, code);
+    b->most = b->left_out++ == 0 || most <= b->most ? most : b->most + 1;
     dlpi_failure_forget(w);
     return true;
 }
@@ -437,6 +443,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
+    if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
         w->p->keeper->keep(w, x->list, cell->index, b->items, b->made, cell->bytes);
     return 0;
@@ -444,7 +451,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 
 /* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
 static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
-    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc =
         dlpi_input_past(x, cell)
             ? dlpi_say(w, DLP_ERR_CALLBACK,
@@ -453,6 +460,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
             : dlpi_call_verdict(w, cell->killed_by, cell->rec);
     dlpi_line b;
     if (rc != 0) return rc;
+    cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
     return dlpi_line_make(&b, false);
 }

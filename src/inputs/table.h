@@ -97,13 +97,6 @@ static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
 }
 
-/* Return the row of the table with this name, or NULL. */
-static const dlpi_table_row *dlpi_row_named(const dlp_pipe *p, const char *name) {
-    uint32_t i = 0;
-    while (i < DLP_MAX_NODES && strcmp(p->rows[i].name, name) != 0) i++;
-    return i < DLP_MAX_NODES ? &p->rows[i] : NULL;
-}
-
 static bool dlpi_table_turns(const dlpi_table *t) {
     return t->nodes[0].queue.deal == DLP_DEAL_TURNS;
 }

@@ -216,15 +216,13 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
 
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
    many as load gives, or one. */
-static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
-                              dlpi_found *f) {
+static void dlpi_table_counts(const dlpi_table *t, const dlpi_makers *m, dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
         if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
             &m->rows[i] != m->load)
             return;
     f->pairs = m->load == NULL;
-    if (m->part.min_items > 0 && st->w.on_error != DLP_ON_ERROR_DROP)
-        f->least_items = m->part.min_items;
+    if (m->part.min_items > 0) f->least_items = m->part.min_items;
 }
 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
@@ -232,10 +230,13 @@ static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const d
    DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
+        const dlpi_table_row *row = j->at[k].x.drops;
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
-        if (t->joins->verb == DLP_ZIP && !f->pairs && st->w.on_error == DLP_ON_ERROR_DROP)
-            return dlpi_bad(t->p, j->at[k].name, "workers.on_error",
+        if (!dlpi_input_drops(st, &j->at[k].x)) continue;
+        f->least_items = 1; /* some may be left out */
+        if (t->joins->verb == DLP_ZIP && !f->pairs)
+            return dlpi_bad(t->p, row != NULL ? row->name : j->at[k].name, "workers.on_error",
                             "DLP_ON_ERROR_RAISE: this branch of a zip has a load, filter or expand",
                             DLP_ON_ERROR_DROP);
     }
@@ -330,7 +331,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
     dlpi_seats_later(&j->seats, &j->at[j->n].x);
-    dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
+    dlpi_table_counts(t, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;

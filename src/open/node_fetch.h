@@ -149,8 +149,7 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc rest = node->workers;
     if (st == NULL || t->chained_at != t->at || t->ending != NULL) return false;
     if (!stream && (rest.on_error != DLP_ON_ERROR_REPLACE || dlpi_end_replaces(st))) {
-        rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
-        rest.max_skips = 0;
+        dlpi_policy_take(&rest, &dlpi_says_nothing);
         if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
     return !dlpi_workers_given(&rest);

@@ -82,7 +82,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (dlpi_workers_named(&node->workers))
+        if (dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");

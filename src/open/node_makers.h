@@ -151,9 +151,11 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    int32_t timed;      /* shortest deadline_ms of the other rows; 0: none gives one */
-    dlp_source f;       /* desc of the first fetch */
-    dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
+    int32_t timed;               /* shortest deadline_ms of the other rows; 0: none gives one */
+    const dlpi_table_row *drops; /* the first row that leaves out what fails; NULL: none says so */
+    bool says;                   /* a row says the workers, so each row has a policy of its own */
+    dlp_source f;                /* desc of the first fetch */
+    dlp_dataset input;           /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
     dlpi_later later[DLPI_LATER];
@@ -447,16 +449,40 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* Let *by be the row that names the workers, of itself and `node`, which share workers. Returns 0,
-   or a DLP_ERR code if both name them. */
+/* Let *by be the row that says the workers, of itself and `node`, which share workers. It is the
+   row that says more, or the first of two. Returns 0, or a DLP_ERR code if both name workers. */
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
-    const bool named = dlpi_workers_named(&node->workers);
-    if (named && dlpi_workers_named(&(*by)->workers))
+    const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&(*by)->workers);
+    if (says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, node->name, "workers",
             "workers is set in \"%s\", too, and both share workers; set it in one of the two",
             (*by)->name);
-    if (named || !dlpi_workers_given(&(*by)->workers)) *by = node;
+    if (says > before) *by = node;
+    return DLP_OK;
+}
+
+/* Check what a row says of its failures, and note it in *m and in the row's record. by: the row
+   that says the workers. If it says anything, each row that does not say what becomes of failures
+   has the policy of this row. Behind a zip or mix it has that of the stage. Returns 0 or a DLP_ERR
+   code. */
+static int dlpi_makers_policy(dlpi_table *t, dlpi_makers *m, const dlp_node *node,
+                              const dlp_node *by) {
+    dlpi_table_row *row = &t->p->rows[node - t->nodes];
+    const int32_t ms = row->policy.deadline_ms;
+    int rc = DLP_OK;
+    if (node != by) /* whose desc is checked as that of the stage, and has its deadline */
+        rc = dlpi_check_bounds(t->p, node->name, &node->workers, DLPI_ROWS(dlpi_workers_bounds));
+    if (rc != DLP_OK) return rc;
+    if (node->workers.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(t->p, node->name, "on_error",
+                        "DLP_ON_ERROR_RAISE or _DROP: a row in a cell has no replacement",
+                        DLP_ON_ERROR_REPLACE);
+    if (node != by) dlpi_timed_least(&m->timed, ms);
+    if (m->drops == NULL && node->workers.on_error == DLP_ON_ERROR_DROP) m->drops = row;
+    if (m->says && !row->own) row->policy = dlpi_policy_of(&by->workers);
+    row->policy.deadline_ms = ms;
+    row->own |= m->says;
     return DLP_OK;
 }
 
@@ -493,13 +519,11 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
     }
     if (m->n > 0) m->workers = by->workers;
-    for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
-        if (node == by) continue; /* its deadline_ms is that of the stage */
-        rc = dlpi_check_bounds(t->p, node->name, &node->workers, DLPI_ROWS(dlpi_workers_bounds));
-        if (rc != DLP_OK) return rc;
-        dlpi_timed_least(&m->timed, node->workers.deadline_ms);
-    }
-    return DLP_OK;
+    m->drops = NULL;
+    m->says = m->n > 0 && m->joins == NULL && dlpi_workers_given(&by->workers);
+    for (const dlp_node *node = m->rows; node < m->rows + m->n && rc == DLP_OK; node++)
+        rc = dlpi_makers_policy(t, m, node, by);
+    return rc;
 }
 
 /* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
@@ -657,6 +681,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     memcpy(x->level, m->level, sizeof x->level);
     memcpy(x->later, m->later, sizeof x->later);
     x->n_later = m->n_later;
+    x->drops = m->drops;
+    x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
         if (m->level[i - 1].ends == 0)
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;

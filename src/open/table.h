@@ -85,17 +85,31 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return false;
 }
 
-/* True if a desc of workers says more than a deadline_ms and idempotent, which a row may give that
-   shares the workers of another row. */
-static bool dlpi_workers_named(const dlp_workers_desc *w) {
-    dlp_workers_desc rest = *w;
-    rest.deadline_ms = rest.idempotent = 0;
-    return dlpi_workers_given(&rest);
-}
-
 /* True if a desc of workers says what becomes of failures. */
 static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
+}
+
+/* Let a desc of workers say of failures what another says. */
+static void dlpi_policy_take(dlp_workers_desc *w, const dlp_workers_desc *say) {
+    w->on_error = say->on_error;
+    w->retries = say->retries;
+    w->retry_backoff_ms = say->retry_backoff_ms;
+    w->max_skips = say->max_skips;
+}
+
+static const dlp_workers_desc dlpi_says_nothing = {.num_workers = 0};
+
+enum { DLPI_SAY_NOTHING, DLPI_SAY_LIMIT, DLPI_SAY_POLICY, DLPI_SAY_WORKERS };
+
+/* Return the most that a desc of workers says. A row that shares the workers of another row may say
+   all but WORKERS: what becomes of failures, a deadline_ms and idempotent. */
+static int dlpi_workers_say(const dlp_workers_desc *w) {
+    dlp_workers_desc rest = *w;
+    dlpi_policy_take(&rest, &dlpi_says_nothing);
+    rest.deadline_ms = rest.idempotent = 0;
+    return dlpi_workers_given(&rest) ? DLPI_SAY_WORKERS
+                                     : dlpi_workers_given(w) + dlpi_policy_given(w);
 }
 
 /* Return the nearest row above `node` that names workers, or, if policy is set, that says what
@@ -123,12 +137,7 @@ DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dl
         if (above == NULL) above = dlpi_row_above(t, node, true);
         if (above != NULL && !dlpi_policy_given(&w)) say = &above->workers;
     }
-    if (say != NULL) {
-        w.on_error = say->on_error;
-        w.retries = say->retries;
-        w.retry_backoff_ms = say->retry_backoff_ms;
-        w.max_skips = say->max_skips;
-    }
+    if (say != NULL) dlpi_policy_take(&w, say);
     return w;
 }
 

@@ -89,8 +89,8 @@ typedef struct dlpi_policy { /* what becomes of failures: fields of dlp_workers_
 typedef struct dlpi_table_row { /* what a row of the table says of its failures */
     char name[32];
     dlpi_policy policy;
-    bool own; /* the policy holds; else that of the stage in whose attempts the row runs. Its
-                 deadline_ms always holds, if it is not 0 */
+    bool own; /* the policy holds; else that of the stage in whose attempts or cells the row runs.
+                 Its deadline_ms always holds, if it is not 0 */
 } dlpi_table_row;
 
 /* Where dlp_fail writes. */
@@ -634,6 +634,13 @@ static inline dlpi_policy dlpi_policy_of(const dlp_workers_desc *d) {
                          d->deadline_ms};
 }
 
+/* Return the row of the table with this name, or NULL. */
+static const dlpi_table_row *dlpi_row_named(const dlp_pipe *p, const char *name) {
+    uint32_t i = 0;
+    while (i < DLP_MAX_NODES && strcmp(p->rows[i].name, name) != 0) i++;
+    return i < DLP_MAX_NODES ? &p->rows[i] : NULL;
+}
+
 /* Return the row of the table with this number + 1, as dlpi_worker_block.op has it; or NULL. */
 static inline const dlpi_table_row *dlpi_row_numbered(const dlp_pipe *p, uint32_t op) {
     return op > 0 && op <= DLP_MAX_NODES ? &p->rows[op - 1] : NULL;
@@ -644,10 +651,14 @@ static inline int32_t dlpi_limit_ms(const dlpi_stage *st, const dlpi_table_row *
     return row != NULL && row->policy.deadline_ms > 0 ? row->policy.deadline_ms : st->w.deadline_ms;
 }
 
-/* Return what the row that failed last says of failures, or else what its stage says. */
+/* Return what this row says of failures, or else what its stage says. NULL: the stage's own. */
+static inline dlpi_policy dlpi_policy_in(const dlpi_stage *st, const dlpi_table_row *row) {
+    return row != NULL && row->own ? row->policy : dlpi_policy_of(&st->w);
+}
+
+/* Return what holds for the row that failed last. */
 static inline dlpi_policy dlpi_policy_now(const dlpi_worker *w) {
-    const dlpi_table_row *row = w->note.row;
-    return row != NULL && row->own ? row->policy : dlpi_policy_of(&w->st->w);
+    return dlpi_policy_in(w->st, w->note.row);
 }
 
 /* Return how many rows a worker of the stage may have in callbacks at once, 1 at least. */

@@ -422,8 +422,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = cell->error;
-    bool raise = dlpi_input_raises(p, n, &e);
+    dlp_error e;
+    const bool raise = dlpi_input_raises(p, cell, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;

@@ -1371,7 +1371,7 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(1, "r00", "min_items", t.row[1].load.min_items = PART + 1);
         REFUSED(1, "load0", "queue_size", t.row[1].load.queue_size = 9);
         if (zip)
-            REFUSED(1, "r00", "this branch of a zip",
+            REFUSED(1, "load0", "this branch of a zip",
                     (t.row[1].workers.on_error = t.row[5].workers.on_error = DLP_ON_ERROR_DROP));
     }
 }
