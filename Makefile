@@ -61,14 +61,13 @@ PORTABLE_SANITIZED := queue_wait queue_claim queue_mpsc fetchers outs streams ca
                       push_threads push_waits pipe_wake pipe_close
 # For Windows, by Wine (make deps-more): those that use no other process and no call of POSIX. Left
 # out are those whose rows come from worker processes, too (dlpipe_shm.h), those that count or break
-# calls of POSIX (rig/pipe_life.h), folder (links), those that judge times and cores, and lines,
-# which takes minutes there and writes again a file that is mapped.
+# calls of POSIX (rig/pipe_life.h), folder (links), and those that judge times and cores.
 WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pipe_errors \
              arrays push_threads outs paths_utf8 fetchers streams cache tables sources seams texts \
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states descriptors topologies where loader_nodes read identity push_waits \
              chunk_seams chunks version pack_flatten order_plain plan_picture \
-             tar tokens csv_floats branches pictures)
+             tar tokens csv_floats branches pictures lines tuning pipe_stats)
 WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
              states)
 FOREIGN_UNITS += $(WINDOWS)

@@ -47594,8 +47594,8 @@ enum {
       "set to 0 before its fetch; both take {each_item}. If fetch writes every byte, " \
       "writes_all_bytes = 1 saves that.\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
-      "{many}[inlined| and {field} = 1] in '{name}'[one|, for a loader with fetcher = " \
-      "DLP_FETCH_THREADS]. Its [inlined|callbacks|workers] compute {cpu} % of their time and " \
+      "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
+      "DLP_FETCH_THREADS)]. Its [inlined|callbacks|workers] compute {cpu} % of their time and " \
       "wait for the rest. That [sixteen|should give about {sixteen} items/s if the source can " \
       "serve them and items do not wait for each other|gives up to 16 times as many items/s if " \
       "the source can serve them and prefetch_factor has as many items].\n") \

@@ -19,7 +19,7 @@ struct row_group {
 static void good(const arrow::Status &status, const char *path) {
     if (!status.ok()) throw std::runtime_error(path + (": " + status.message()));
 }
-template <class T> static bool copy(const arrow::Array &from, float *to, int step) {
+template <class T> static bool copy(const arrow::Array &from, float *&to, int step) {
     if (from.type_id() != T::type_id) return false;
     const auto &numbers = static_cast<const arrow::NumericArray<T> &>(from);
     for (std::int64_t i = 0; i < from.length(); i++, to += step)
@@ -35,29 +35,26 @@ static void load(const row_group &g, float *rows, int n) { // as [rows][n column
     good(reader->RowGroup(g.number)->ReadTable(&table), g.path);
     for (int c = 0; c < n; c++) {
         float *to = rows + c;
-        for (const auto &x : table->column(c)->chunks()) {
+        for (const auto &x : table->column(c)->chunks()) // a copy moves `to` on
             if (!copy<arrow::FloatType>(*x, to, n) && !copy<arrow::DoubleType>(*x, to, n) &&
                 !copy<arrow::Int32Type>(*x, to, n) && !copy<arrow::Int64Type>(*x, to, n))
                 good(arrow::Status::TypeError(table->field(c)->name(), " is no number"), g.path);
-            to += x->length() * n;
-        }
     }
 }
 int main(int argc, char **argv) try {
     std::vector<row_group> groups;
     std::vector<std::uint64_t> rows;
-    int columns = 0;
     for (int i = 1; i < argc; i++) {
         const auto m = parquet::ParquetFileReader::OpenFile(argv[i])->metadata();
-        if (i > 1 && m->num_columns() != columns)
+        if (!groups.empty() && m->num_columns() != groups[0].metadata->num_columns())
             good(arrow::Status::Invalid("other columns than in ", argv[1]), argv[i]);
-        columns = m->num_columns();
         for (int g = 0; g < m->num_row_groups(); g++) {
             groups.push_back({argv[i], g, m});
             rows.push_back(static_cast<std::uint64_t>(m->RowGroup(g)->num_rows()));
         }
     }
     if (groups.empty()) return std::puts("parquet FILE..., with a row at least"), 1;
+    const int columns = groups[0].metadata->num_columns();
     const std::size_t n = static_cast<std::size_t>(columns), row = n * sizeof(float);
     dlpipe::table t;
     t.desc.streams = groups.size() < 4 ? 1 : 4;
@@ -75,8 +72,7 @@ int main(int argc, char **argv) try {
     t.batch("batch", 64)->batch.last = DLP_LAST_PARTIAL;
     std::vector<double> sum(n);
     std::size_t x_seen = 0;
-    dlpipe::pipe pipe = t.open();
-    for (dlpipe::batch &batch : pipe)
+    for (dlpipe::batch &batch : t.open())
         for (float x : batch.field<float>("x").all()) sum[x_seen++ % n] += x;
     std::printf("%zu rows, means", x_seen / n);
     for (double s : sum) std::printf(" %g", s * double(n) / double(x_seen));

@@ -1,6 +1,5 @@
 /* Clips of videos: an expand decodes a video and cuts it into clips of 8 frames of 64 x 64 pixels.
    A window mixes clips of several videos. A batch is uint8_t [count][8][64][64][3].
-
      video FILE...      all that FFmpeg reads
      cc -O2 video.c -lavformat -lavcodec -lavutil -lswscale -lpthread */
 #define DLPIPE_IMPLEMENTATION
@@ -20,13 +19,13 @@ static int cut(void *paths, dlp_expand *x) {
     AVFrame *frame = av_frame_alloc();
     struct SwsContext *scale = NULL;
     const AVCodec *codec = NULL;
-    int rc = avformat_open_input(&in, path, NULL, NULL), n = 0, v = -1;
+    int rc = avformat_open_input(&in, path, NULL, NULL), n = 0, v = -1, end = 0;
     if (rc >= 0) rc = avformat_find_stream_info(in, NULL);
     if (rc >= 0) rc = v = av_find_best_stream(in, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
     if (rc >= 0) rc = avcodec_parameters_to_context(c, in->streams[v]->codecpar);
     if (rc >= 0) rc = avcodec_open2(c, codec, NULL); /* one thread: other workers have the cores */
-    while (rc >= 0 && x->n_made < MOST) {
-        const int end = av_read_frame(in, packet) < 0;
+    while (rc >= 0 && !end && x->n_made < MOST) {
+        end = av_read_frame(in, packet) < 0;
         if (end || packet->stream_index == v) avcodec_send_packet(c, end ? NULL : packet);
         while (avcodec_receive_frame(c, frame) >= 0 && x->n_made < MOST) {
             uint8_t *to[] = {clip + n++ * BYTES};
@@ -41,7 +40,6 @@ static int cut(void *paths, dlp_expand *x) {
             n = 0;
         }
         av_packet_unref(packet);
-        if (end) break;
     }
     if (rc < 0) rc = dlp_fail(x->call, 0, "%s: %s", path, av_err2str(rc));
     sws_freeContext(scale), av_frame_free(&frame), av_packet_free(&packet), av_free(clip);
@@ -53,13 +51,11 @@ int main(int argc, char **argv) {
     const dlp_field fields[] = {
         {.name = "clip", .dtype = DLP_U8, .ndim = 4, .shape = {FRAMES, SIDE, SIDE, 3}},
         {.name = "video", .dtype = DLP_U32}};
+    const dlp_node_expand clips = {
+        .expand = cut, .user = argv + 1, .max_out = MOST, .fields = fields, .n_fields = 2};
     const dlp_node nodes[] = {
         {.name = "videos", .verb = DLP_LIST, .list = {.n_items = (uint64_t)argc - 1, .shuffle = 1}},
-        {.name = "cut",
-         .verb = DLP_EXPAND,
-         .workers = {.num_workers = 2},
-         .expand =
-             {.expand = cut, .user = argv + 1, .max_out = MOST, .fields = fields, .n_fields = 2}},
+        {.name = "cut", .verb = DLP_EXPAND, .workers = {.num_workers = 2}, .expand = clips},
         {.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 64}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
     dlp_pipe *pipe = NULL;
@@ -70,12 +66,12 @@ int main(int argc, char **argv) {
     if (dlp_pipe_open(&pipe, DLP_NODES(nodes), NULL, &err)) return puts(err.message), 1;
     while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         for (uint32_t i = 0; i < batch->count; i++) {
-            const uint8_t *at = (const uint8_t *)batch->fields[0].data + i * FRAMES * BYTES;
+            const uint8_t *at = dlp_u8(batch, "clip") + i * FRAMES * BYTES;
             unsigned long sum[3] = {0};
             for (int k = 0; k < FRAMES * BYTES; k++) sum[k % 3] += at[k];
-            for (int k = 0; k < 3; k++) sum[k] /= FRAMES * BYTES / 3;
-            printf("%s: mean colour %lu %lu %lu\n",
-                   argv[1 + ((uint32_t *)batch->fields[1].data)[i]], sum[0], sum[1], sum[2]);
+            for (int k = 0; k < 3; k++) sum[k] /= FRAMES * SIDE * SIDE;
+            printf("%s: mean colour %lu %lu %lu\n", argv[1 + dlp_u32(batch, "video")[i]], sum[0],
+                   sum[1], sum[2]);
         }
         dlp_pipe_release(pipe, batch);
     }

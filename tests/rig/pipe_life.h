@@ -11,6 +11,7 @@
 
 #define RIG_UNUSED __attribute__((unused))
 
+#ifndef _WIN32 /* there nothing is counted, and no call fails */
 /* ---- the seam ---- */
 
 static struct {
@@ -220,6 +221,8 @@ RIG_UNUSED static int seam_same(seam_alive a) {
 #define pthread_attr_init seam_attr_init
 #define syscall(...) (seam_file_fails(SEAM_FIRST(__VA_ARGS__, 0)) ? -1L : (syscall)(__VA_ARGS__))
 
+#endif
+
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "rows.h"
@@ -288,8 +291,12 @@ RIG_UNUSED static int proc_same(proc_count a) {
 RIG_UNUSED static uint64_t now_ms(void) { return test_now_ns() / 1000000u; }
 
 RIG_UNUSED static void sleep_us(int64_t us) {
+#ifdef _WIN32
+    test_pause((uint64_t)us * 1000);
+#else
     struct timespec t = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
     while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
+#endif
 }
 
 static void *warm_thread(void *user) { return user; }
@@ -395,6 +402,7 @@ RIG_UNUSED static int rig_drain(dlp_pipe *p, uint64_t *batches) {
     return rc;
 }
 
+#ifndef _WIN32
 /* ---- a process that is stopped ---- */
 
 /* Fetch an item in so many milliseconds of the thread's own processor time, which does not pass
@@ -428,5 +436,6 @@ RIG_UNUSED static int rig_stopped(int (*work)(int how, int ready), int how, uint
     close(ready[0]);
     return status == 0;
 }
+#endif
 
 #endif

@@ -38,6 +38,7 @@
 
 #include "sanitizers.h"
 
+#define O_BINARY 0         /* files have no other mode */
 #define TEST_FORKS 1       /* a test may start processes of its own */
 #ifdef DLPIPE_THREADS_ONLY /* are there worker processes? */
 #define TEST_PROCESSES 0

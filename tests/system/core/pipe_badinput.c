@@ -1009,15 +1009,22 @@ static void open__wrong_member_of_a_row__names_the_right_one(void) {
         {{.name = "items", .verb = DLP_LIST, .fetch = read.fetch}, read, batch},
         {list, {.name = "read", .verb = DLP_FETCH, .list = list.list}, batch},
         {list, {.name = "read", .verb = DLP_FETCH, .map = {.item = any_item}}, batch},
-        {list, read, {.name = "batch", .verb = DLP_BATCH, .fetch = read.fetch}}};
+        {list, read, {.name = "batch", .verb = DLP_BATCH, .fetch = read.fetch}},
+        {list,
+         read,
+         {.name = "b",
+          .verb = DLP_BATCH,
+          .batch = {.batch_size = 3},
+          .workers = {.num_workers = 2}}}};
     static const char *const words[] = {
         "; the verb of \"items\" reads .list", "; the verb of \"read\" reads .fetch",
-        "; the verb of \"read\" reads .fetch", "; the verb of \"batch\" reads .batch"};
+        "; the verb of \"read\" reads .fetch", "; the verb of \"batch\" reads .batch",
+        "num_workers is 2, but \"b\" has no collate, so its workers have nothing to do"};
     const dlp_node good[] = {list, read, batch}, *pointer = good;
     const dlp_loader_desc none = {.batch_size = 0, .dataset = {.n_items = 9}};
     dlp_pipe *p = NULL;
     dlp_error e;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         CHECK(dlp_pipe_open(&p, DLP_NODES(wrong[i]), NULL, &e) == DLP_ERR_ARG && p == NULL);
         CHECK(strstr(e.message, words[i]) != NULL);
     }

@@ -6,10 +6,7 @@
 #include "../../rig/pipe_rig.h"
 #include <time.h>
 
-static void pause_us(long us) {
-    struct timespec t = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&t, NULL);
-}
+static void pause_us(long us) { test_pause((uint64_t)us * 1000); }
 
 static double seconds(void) { return (double)test_now_ns() / 1e9; }
 

@@ -8,10 +8,6 @@
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
 
-#ifndef O_BINARY
-#define O_BINARY 0
-#endif
-
 enum { PARTS = 4, EACH = 25, LINES = 60 };
 
 static const dlp_field number_ = {.name = "number", .dtype = DLP_U32};

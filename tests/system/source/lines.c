@@ -863,9 +863,10 @@ static void lines__a_file_that_changed_unseen__errors_of_items(void) {
 static void lines__a_line_before_that_goes_on__an_error_also_of_the_next_item(void) {
     dlp_lines_desc d = {.path = rig_write("g", "aaa\n\nbbb\n", 9), .no_empty = 1, .index = ""};
     dlp_source *s = opened(&d);
+    FILE *f = fopen(d.path, "r+b"); /* in place: Windows cuts no file that is mapped */
     rig_rows *r;
     if (s == NULL) return;
-    rig_write("g", "aaa\r\nbbb\n", 9);
+    CHECK(f != NULL && fwrite("aaa\r\nbbb\n", 1, 9, f) == 9 && fclose(f) == 0);
     r = rows_of(s,
                 &(dlp_loader_desc){.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}});
     CHECK(r->n == 0);
@@ -935,7 +936,7 @@ static void lines__above_4_GiB__found(void) {
     const char *path = rig_write("sparse", "first\n", 6);
     dlp_lines_desc d = {.path = path, .max_bytes = 100, .insist = 1}; /* zeros for a long line */
     dlp_loader_desc l = {.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}};
-    int fd = open(path, O_WRONLY);
+    int fd = open(path, O_WRONLY | O_BINARY);
     dlp_source *s;
     rig_rows *r;
     CHECK(fd >= 0 && pwrite(fd, "\nsecond\nthird", 13, (off_t)far) == 13 && close(fd) == 0);
