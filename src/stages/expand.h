@@ -117,14 +117,12 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
-static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
-
 /* Set up the stage in the mapped region: its cells and boxes, and the seats of its workers. */
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
     if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
-    x->plain = dlpi_expand_plain(p, x);
+    x->plain = dlpi_input_plain(p, x);
     dlpi_reads_live(p, st, st->self);
 }
 
@@ -132,38 +130,8 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
 
-/* True if dlpi_expand_many can make the items of the inputs of x. */
-DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
-    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           (x->n_levels == 1 || x->level[1].program.n == 0);
-}
-
-static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true);
-}
-
-/* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
-   once. Returns 0 or the failed input's code. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = w->p->source_stage->self;
-    const dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlpi_op *op = x->level->program.op;
-    dlpi_line b;
-    if (!x->plain || cell->rec != 0) {
-        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
-        return dlpi_input_each(w, c);
-    }
-    dlpi_line_begin(&b, w, x, c);
-    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
-               op->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
-    if (!x->input.writes_all_bytes && !b.zeroes)
-        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
+    return dlpi_inputs_many(w, w->p->source_stage->self, c);
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
