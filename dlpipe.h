@@ -25906,7 +25906,7 @@ typedef struct dlpi_later {
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
-    bool plain;              /* one loop makes the items of a run: dlpi_expand_many */
+    bool plain;              /* one loop makes the items of a run: dlpi_inputs_many */
     bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
@@ -27140,7 +27140,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
+   which dlpi_input_plain is true. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -27274,7 +27274,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_input_given(w, x, b->of);
 }
 
-/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
+/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_input_plain is
    true; a constant. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
@@ -27329,6 +27329,40 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
     return dlpi_line_make(&b, false);
+}
+
+/* True if dlpi_inputs_many makes the items of the inputs of x. */
+DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
+           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
+           !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
+}
+
+static int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
+    return dlpi_line_make(by, true);
+}
+
+/* Try each input of cell c once, as x says. If the inputs are plain, what is alike for all of them
+   is done once. Returns 0 or the failed input's code. */
+static int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    const dlpi_op *op = x->level->program.op;
+    dlpi_line b;
+    if (!x->plain || cell->rec != 0) {
+        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
+        return dlpi_input_each(w, c);
+    }
+    dlpi_line_begin(&b, w, x, c);
+    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
+    b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
+               op->n == x->n_fetched;
+    b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
+    if (!x->input.writes_all_bytes && !b.zeroes)
+        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
@@ -33096,66 +33130,21 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
-static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
-
 /* Set up the stage in the mapped region: its cells and boxes, and the seats of its workers. */
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
     if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
-    x->plain = dlpi_expand_plain(p, x);
+    x->plain = dlpi_input_plain(p, x);
     dlpi_reads_live(p, st, st->self);
-}
-
-/* Return the number of a row's item. *list: behind a zip or mix the branch of its first item. */
-DLPI_COLD static uint32_t dlpi_expand_trace(dlpi_worker *w, uint32_t s, uint32_t row,
-                                            uint64_t epoch DLPI_UNREAD,
-                                            uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
-                                            uint32_t *list) {
-    const dlpi_expand *x = w->p->source_stage->self;
-    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
-    const dlpi_level *l = dlpi_input_last(x);
-    if (x->found.joins != NULL) *list = x->found.joins->trace(w->p, from->cell, NULL);
-    return dlpi_item_number(l,
-                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
 
-/* True if dlpi_expand_many can make the items of the inputs of x. */
-DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
-    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
-           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
-}
-
-static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true);
-}
-
-/* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
-   once. Returns 0 or the failed input's code. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = w->p->source_stage->self;
-    const dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlpi_op *op = x->level->program.op;
-    dlpi_line b;
-    if (!x->plain || cell->rec != 0) {
-        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
-        return dlpi_input_each(w, c);
-    }
-    dlpi_line_begin(&b, w, x, c);
-    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
-               op->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
-    if (!x->input.writes_all_bytes && !b.zeroes)
-        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
+    return dlpi_inputs_many(w, w->p->source_stage->self, c);
 }
 
 static uint64_t dlpi_expand_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
@@ -33167,7 +33156,6 @@ static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .trace = dlpi_expand_trace,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .path = DLPI_MAKERS_PATH,
     .input = "input",
@@ -33213,8 +33201,6 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
         dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
-    if (x->found.plan.group > 0)
-        dlpi_what_add(text, size, "groups of %" PRIu64, (uint64_t)x->found.plan.group);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
@@ -33241,6 +33227,14 @@ static const dlpi_stage_ops dlpi_expand_ops = {
 
 static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
+}
+
+/* Try each input of cell c once. A worker that tells which row's callback runs (a process) does it
+   one by one, since the loop for plain inputs does not tell. Returns 0 or the failed input's code.
+   */
+static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
+    if (w->shows) return dlpi_input_each(w, c);
+    return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
 }
 
 /* What the copy of a joined row finds behind the address in its item's `part`. */
@@ -33418,8 +33412,10 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     memset(q->spread, 0, sizeof *q->spread);
     q->pool.free = DLPI_FOUND_NONE;
     dlpi_seats_live(p, st, &j->seats);
-    for (uint32_t k = 0; k < j->n; k++)
+    for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch_frees(q, &j->at[k], q->streams + (size_t)(k + 1) * q->cursors.n);
+        j->at[k].x.plain = dlpi_input_plain(p, &j->at[k].x);
+    }
 }
 
 /* ---- states ---- */
@@ -33444,6 +33440,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
+    .many = dlpi_branches_many,
     .keeps = dlpi_branches_keeps,
 };
 

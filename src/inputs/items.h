@@ -62,7 +62,7 @@ typedef struct dlpi_later {
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
-    bool plain;              /* one loop makes the items of a run: dlpi_expand_many */
+    bool plain;              /* one loop makes the items of a run: dlpi_inputs_many */
     bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */

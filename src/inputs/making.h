@@ -274,7 +274,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
+   which dlpi_input_plain is true. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -408,7 +408,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_input_given(w, x, b->of);
 }
 
-/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
+/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_input_plain is
    true; a constant. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
@@ -463,6 +463,39 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
     return dlpi_line_make(&b, false);
+}
+
+/* True if dlpi_inputs_many makes the items of the inputs of x. */
+DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
+           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
+           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+}
+
+static int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
+    return dlpi_line_make(by, true);
+}
+
+/* Try each input of cell c once, as x says. If the inputs are plain, what is alike for all of them
+   is done once. Returns 0 or the failed input's code. */
+static int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    const dlpi_op *op = x->level->program.op;
+    dlpi_line b;
+    if (!x->plain || cell->rec != 0) {
+        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
+        return dlpi_input_each(w, c);
+    }
+    dlpi_line_begin(&b, w, x, c);
+    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
+    b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
+               op->n == x->n_fetched;
+    b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
+    if (!x->input.writes_all_bytes && !b.zeroes)
+        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns

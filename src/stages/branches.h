@@ -10,6 +10,14 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
+/* Try each input of cell c once. A worker that tells which row's callback runs (a process) does it
+   one by one, since the loop for plain inputs does not tell. Returns 0 or the failed input's code.
+   */
+static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
+    if (w->shows) return dlpi_input_each(w, c);
+    return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
+}
+
 /* What the copy of a joined row finds behind the address in its item's `part`. */
 typedef struct dlpi_branches_row {
     dlp_part part; /* first: dlp_item.part points to it */
@@ -185,8 +193,10 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     memset(q->spread, 0, sizeof *q->spread);
     q->pool.free = DLPI_FOUND_NONE;
     dlpi_seats_live(p, st, &j->seats);
-    for (uint32_t k = 0; k < j->n; k++)
+    for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch_frees(q, &j->at[k], q->streams + (size_t)(k + 1) * q->cursors.n);
+        j->at[k].x.plain = dlpi_input_plain(p, &j->at[k].x);
+    }
 }
 
 /* ---- states ---- */
@@ -211,6 +221,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
+    .many = dlpi_branches_many,
     .keeps = dlpi_branches_keeps,
 };
 

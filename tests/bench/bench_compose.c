@@ -6,7 +6,9 @@
    workers (of each stage; what filters and expanders make the consumer copies). A filter's ns are
    those of an input, an expander's those of an item; push is beside a bare bundle of lanes, too,
    and once more without a worker (push_inline): next reads the lanes.
-   Ratios are medians of rounds.
+   Ratios are medians of rounds. Items of 784 bytes and of 16 KiB show copies, too: a filter, a mix
+   of two branches, an expander of 0 to 4 items, and a filter with a window of 1,024, each beside
+   the same written by hand (bench_compose_hand.h). Their ns are those of an input.
 
    The clock starts when a pipe has delivered WARM batches: no start of a thread is in a sample.
    A sample is of as many items as take 0.3 s, by the sample before, and takes 0.2 s at least.
@@ -31,6 +33,8 @@ enum {
 static uint64_t items, checksum;
 static double sample_s = 0.3;
 static const dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0};
+
+#include "bench_compose_hand.h"
 
 static int fetch(void *user, dlp_item *it) {
     (void)user;
@@ -58,7 +62,8 @@ static double take_all(dlp_pipe *p, uint64_t n) {
     int rc;
     while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         const uint64_t *words = b->fields[0].data;
-        for (uint32_t i = 0; i < b->count; i++) checksum += words[i];
+        if (made.source != NULL) checksum += made_sum(b->fields[0].data, b->count);
+        for (uint32_t i = 0; made.source == NULL && i < b->count; i++) checksum += words[i];
         rows += b->count;
         dlp_pipe_release(p, b);
         if (++batches == WARM) {
@@ -301,6 +306,71 @@ static double bare(int producers) {
     return (double)begin / (double)(all - WARM * BATCH - 1);
 }
 
+/* ---- items of 784 bytes and more, beside the same by hand ---- */
+
+static int made_fetch(void *user, dlp_item *it) {
+    (void)user;
+    memcpy(it->data[0], made_at(it->index), made.item_bytes);
+    return 0;
+}
+
+static int made_keep(void *user, const dlp_item *it) {
+    (void)user;
+    return made_keeps(it->data[0]);
+}
+
+static int made_expand(void *user, dlp_expand *x) {
+    const uint64_t n = made_count(made_at(x->item->index));
+    (void)user;
+    for (uint64_t i = 0; i < n; i++)
+        memcpy(dlp_expand_add(x)->data[0], made_at(x->item->index * MADE + i), made.item_bytes);
+    return 0;
+}
+
+/* Return the ns of an input: what by_hand does, by a table. */
+static double by_table(enum made_verb verb, int workers) {
+    static const char *const from[] = {"a", "b", NULL};
+    const dlp_field row = {"row", DLP_U8, 1, {(int64_t)made.item_bytes}, 0, 0};
+    const bool mixes = verb == MIXED_IN, expands = verb == EXPANDED;
+    const dlp_node fetched = {.name = "a",
+                              .verb = DLP_FETCH,
+                              .fetch = {.fetch = expands ? fetch : made_fetch,
+                                        .fields = expands ? &word : &row,
+                                        .n_fields = 1,
+                                        .writes_all_bytes = 1},
+                              .workers = {.num_workers = mixes ? (workers + 1) / 2 : 0}};
+    dlp_node nodes[8];
+    uint32_t n = 0;
+    for (int i = 0; i <= mixes; i++) {
+        nodes[n++] = (dlp_node){.name = i ? "others" : "items",
+                                .verb = DLP_LIST,
+                                .list = {.n_items = mixes ? items / 2 : items}};
+        nodes[n] = fetched;
+        nodes[n++].name = from[i];
+    }
+    if (mixes) nodes[n++] = (dlp_node){.name = "mix", .verb = DLP_MIX, .from = from};
+    if (expands)
+        nodes[n++] = (dlp_node){.name = "expand",
+                                .verb = DLP_EXPAND,
+                                .expand = {.expand = made_expand,
+                                           .max_out = MADE,
+                                           .fields = &row,
+                                           .n_fields = 1,
+                                           .writes_all_bytes = 1},
+                                .workers = {.num_workers = workers}};
+    if (!mixes && !expands)
+        nodes[n++] = (dlp_node){.name = "filter",
+                                .verb = DLP_FILTER,
+                                .filter = {.keep = made_keep},
+                                .workers = {.num_workers = workers}};
+    if (verb == WINDOWED)
+        nodes[n++] = (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {HAND_WINDOW}};
+    nodes[n++] = (dlp_node){.name = "batch",
+                            .verb = DLP_BATCH,
+                            .batch = {.batch_size = BATCH, .last = DLP_LAST_PARTIAL}};
+    return table(nodes, n);
+}
+
 /* ---- rounds ---- */
 
 static double map(int workers) { return mapped(workers, workers); }
@@ -319,13 +389,14 @@ struct chain {
 /* A sample that was too short is taken again with more items. */
 static double sample_chain(void *user) {
     struct chain *c = user;
+    const double least = made.source != NULL ? 300 * BATCH : 2e5;
     double ns, took, most;
     do {
         items = c->items;
         ns = c->ns(c->n);
         took = ns * (double)items * 1e-9;
         most = sample_s * 1e9 / ns;
-        if (ns > 0) c->items = most > 2e5 ? (uint64_t)most / 1024 * 1024 : 200000;
+        if (ns > 0) c->items = most > least ? (uint64_t)most / 1024 * 1024 : (uint64_t)least;
     } while (took < 0.2 && c->items > items);
     return ns;
 }
@@ -368,6 +439,53 @@ static void by_producers(int producers, int rounds) {
     put_beside(&s, "compose_push_inline", "producers", producers, 3, 0);
 }
 
+static double hand_filter(int n) { return by_hand(FILTERED, n); }
+static double hand_mix(int n) { return by_hand(MIXED_IN, n); }
+static double hand_expand(int n) { return by_hand(EXPANDED, n); }
+static double hand_window(int n) { return by_hand(WINDOWED, n); }
+static double made_filter(int n) { return by_table(FILTERED, n); }
+static double made_mix(int n) { return by_table(MIXED_IN, n); }
+static double made_expander(int n) { return by_table(EXPANDED, n); }
+static double made_window(int n) { return by_table(WINDOWED, n); }
+
+/* Items of 784 bytes and of 16 KiB, after a look whether both deliver the same items. */
+static void by_bytes(uint64_t item_bytes, int workers, int rounds) {
+    const uint64_t few = 300 * BATCH;
+    struct chain chains[] = {
+        {"filter", made_filter, workers, few},   {"hand_filter", hand_filter, workers, few},
+        {"mix", made_mix, workers, few},         {"hand_mix", hand_mix, workers, few},
+        {"expand", made_expander, workers, few}, {"hand_expand", hand_expand, workers, few},
+        {"window", made_window, workers, few},   {"hand_window", hand_window, workers, few}};
+    enum { CHAINS = sizeof chains / sizeof *chains };
+    struct series s = {0};
+    made_open(item_bytes);
+    for (int i = 0; i < CHAINS; i++) {
+        const uint64_t before = checksum;
+        static uint64_t sum;
+        items = few;
+        (void)chains[i].ns(workers);
+        if (i % 2 == 1 && checksum - before != sum) {
+            say("%s: other items than those by hand\n", chains[i - 1].name);
+            failures++;
+        }
+        sum = checksum - before;
+        compete(&s, chains[i].name, "", sample_chain, &chains[i]);
+    }
+    run_rounds(&s, "compose_bytes", rounds);
+    for (int i = 0; i < CHAINS; i += 2) {
+        struct measure m = {.unit = "ns", .lower_is_better = true};
+        char bench[32];
+        snprintf(bench, sizeof bench, "compose_%s", chains[i].name);
+        m.bench = bench;
+        s.who[i + 1].name = "by hand";
+        snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"item_bytes\":%" PRIu64, workers,
+                 item_bytes);
+        put(&m, &s, i, i + 1);
+    }
+    free(made.source);
+    made.source = NULL;
+}
+
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 7, most = argc > 2 ? atoi(argv[2]) : 16;
     if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 7;
@@ -376,6 +494,8 @@ int main(int argc, char **argv) {
     mkdir("build", 0777);
     mkdir("build/bench", 0777);
     if (!lines_to("build/bench/compose.jsonl", "w")) return 1;
+    by_bytes(784, 2, rounds);
+    by_bytes(16384, 2, rounds);
     for (int workers = 1; workers <= most; workers *= 2) by_workers(workers, rounds);
     for (int producers = 1; producers <= PRODUCERS; producers *= 4) by_producers(producers, rounds);
     say("checksum %llx\n", (unsigned long long)checksum);

@@ -854,6 +854,50 @@ static void filter__fails_in_a_branch__is_named(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static int dies(void *user, dlp_item *it) {
+    (void)it;
+    _exit(*(const int *)user);
+}
+
+static int no_items(void *user, dlp_expand *x) {
+    (void)user, (void)x;
+    return 0;
+}
+
+/* A worker process dies in the first of a branch's three rows: the error names that row. */
+static void fetch__dies_in_a_branch__is_named(void) {
+    static int code = 3;
+    static const dlp_field y = {.name = "y", .dtype = DLP_U64};
+    const dlp_workers_desc one = {.num_workers = 1, .placement = DLP_PLACE_PROCESSES};
+    const dlp_node nodes[] = {
+        {.name = "some", .verb = DLP_LIST, .list = {.n_items = 8}},
+        {.name = "good",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = no_field, .fields = &y, .n_fields = 1},
+         .workers = one},
+        {.name = "more", .verb = DLP_LIST, .list = {.n_items = 8}},
+        {.name = "deadly",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = dies, .user = &code, .fields = &y, .n_fields = 1}},
+        {.name = "map", .verb = DLP_MAP, .map = {.item = no_field}},
+        {.name = "make",
+         .verb = DLP_EXPAND,
+         .expand = {.expand = no_items, .max_out = 1},
+         .workers = one},
+        {.name = "both", .verb = DLP_MIX, .from = (const char *[]){"good", "make", NULL}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    const dlp_shm_desc shm = {.max_kills = 1, .allow_fork_with_threads = 1};
+    const dlp_pipe_desc desc = {.shm = &shm};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error e;
+    if (!forks_) return;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &e) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_KILLED);
+    CHECK(strcmp(dlp_pipe_error(p)->stage, "deadly") == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* An input that can't be read fails the batch that lacks its row, whatever workers do, and the
    error names the node of the branch. */
 static void input__fails_in_a_branch__fails_the_batch_that_lacks_it(void) {
@@ -1288,6 +1332,7 @@ int main(int argc, char **argv) {
     if (shared_ == MAP_FAILED) return 1;
     rows__out_of_place__refused_by_name();
     filter__fails_in_a_branch__is_named();
+    fetch__dies_in_a_branch__is_named();
     input__fails_in_a_branch__fails_the_batch_that_lacks_it();
     branch__fails_where_another_ends__the_stream_ends();
     branch__fails_in_a_batch_that_another_cuts__the_epoch_ends();
