@@ -48,6 +48,13 @@ static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_fie
                        d->by, node->name);
 }
 
+/* Check that a window row before or behind a pack has no groups. node: NULL: there is none. */
+static int dlpi_window_ungrouped(const dlpi_table *t, const dlp_node *node) {
+    if (node == NULL || (node->window.group == 0 && node->window.by == NULL)) return DLP_OK;
+    return dlpi_bad(t->p, node->name, "window.group",
+                    "0, without `by`, beside a pack, whose rows are full", node->window.group);
+}
+
 /* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
    DLP_ERR code. */
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
@@ -419,6 +426,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    int rc;
     if (m->pack != NULL)
         return dlpi_node_ends(node)
                    ? dlpi_not_null(
@@ -433,14 +441,12 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
     if (node->verb == DLP_WINDOW) {
         m->windows[0] = node->window.items;
-        if (node->window.group != 0 || node->window.by != NULL)
-            return dlpi_bad(t->p, node->name, "window.group",
-                            "0, without `by`, before a pack, whose rows are full",
-                            node->window.group);
+        return dlpi_window_ungrouped(t, node);
     }
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     m->windows[1] = dlpi_window_after(t);
+    if ((rc = dlpi_window_ungrouped(t, dlpi_window_row(t))) != DLP_OK) return rc;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
