@@ -123,7 +123,6 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->slot = p->slot;
-    r->traced = p->traced;
     r->n_links = (int32_t)dlpi_links(p, (dlp_link *)(void *)(r + 1));
 }
 

@@ -70,7 +70,7 @@ typedef struct dlpi_source_ops {
                      uint64_t position, uint32_t k);
     /* Return the number of a row's item for dlp_batch.number, and set *list if it is not the
        dataset of the list's mix. epoch, position, k: as in item. */
-    uint32_t (*trace)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+    uint32_t (*origin)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                       uint64_t position, uint32_t k, uint32_t *list);
     /* Set what the callback of a row gets beside its fields. extra: [row_bytes] memory for it. */
     void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra);
