@@ -12748,7 +12748,7 @@ typedef struct dlpi_source_ops {
     /* Return the number of a row's item for dlp_batch.number, and set *list if it is not the
        dataset of the list's mix. epoch, position, k: as in item. */
     uint32_t (*origin)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                      uint64_t position, uint32_t k, uint32_t *list);
+                       uint64_t position, uint32_t k, uint32_t *list);
     /* Set what the callback of a row gets beside its fields. extra: [row_bytes] memory for it. */
     void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra);
     /* States, by the calling thread. */
@@ -12764,7 +12764,6 @@ typedef struct dlpi_source_ops {
        p->after.source. NULL: the position tells all. */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s, int after);
     bool no_state_at; /* true: the place of a batch does not follow from its number */
-    bool packs;       /* true: a row is made of several items */
     /* Return the name of a field of the state that has a value which is never saved, or NULL. */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s);
     /* Cells of inputs, if the stage has any (inputs/cells.h). */
@@ -13296,10 +13295,10 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added;      /* items that later stages add behind those of fetch */
+    uint64_t n_added;        /* items that later stages add behind those of fetch */
     const dlp_mix *mix;      /* that of the list; NULL: it has none */
     dlpi_source_ops *traces; /* the source's table, if rows are traced (inputs/trace.h) */
-    dlp_identity identity; /* what the data of all sources are, in the order of the table */
+    dlp_identity identity;   /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
 /* What a pipe does that has given batches away as tensors. */
@@ -13434,7 +13433,6 @@ struct dlp_pipe {
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t traced; /* where a slot has numbers and lists of rows (inputs/trace.h); 0: nowhere */
     uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
     uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
@@ -25330,8 +25328,8 @@ static const dlpi_source_ops *dlpi_origin_of(const dlp_pipe *p) {
 
 /* Write where the item of row `row` of slot s comes from. index: that of the item. epoch, position,
    k: as in dlpi_source_ops.item. A row that was left out before its fetch has zeros. */
-static void dlpi_origin_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index, uint64_t epoch,
-                           uint64_t position, uint32_t k) {
+static void dlpi_origin_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index,
+                            uint64_t epoch, uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     uint32_t *numbers = dlpi_slot_numbers(p, s), list = 0, number = 0;
     uint64_t item;
@@ -25354,7 +25352,7 @@ static void dlpi_origin_indices(dlpi_worker *w, const dlpi_unit *t) {
    item writes nothing: it may die before the row's fate says so, and sends the row to the first
    stage otherwise. */
 static uint64_t dlpi_origin_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
+                                 uint64_t position, uint32_t k) {
     const uint64_t index = dlpi_origin_of(w->p)->item(w, s, row, epoch, position, k);
     if (dlpi_writes_first(w)) dlpi_origin_row(w, s, row, index, epoch, position, k);
     return index;
@@ -25827,7 +25825,7 @@ static void dlpi_input_places(dlpi_level *l, bool numbered) {
 static bool dlpi_input_numbered(const dlp_pipe *p, const dlpi_expand *x) {
     bool makes = x->part.load != NULL || x->found.joins != NULL;
     for (uint32_t i = 0; i < x->n_levels; i++) makes |= x->level[i].maker.expand != NULL;
-    return p->d.trace_rows != 0 && !p->source->packs && makes;
+    return p->d.trace_rows != 0 && makes;
 }
 
 /* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
@@ -33621,7 +33619,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .packs = true, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, \
     .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
@@ -35234,7 +35232,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     p->slot.traced = 0;
-    if (p->d.trace_rows && !p->source->packs)
+    if (p->d.trace_rows)
         p->slot.traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
@@ -44675,8 +44673,8 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     switch (what) {
     case DLP_ROWS_LIST:
     case DLP_ROWS_NUMBER:
-        t->data = (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list
-                                                            : batch->number);
+        t->data =
+            (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list : batch->number);
         if (t->data != NULL) return DLP_OK;
         return dlpi_error_set(err, DLP_ERR_ARG, "what",
                               "rows of this batch are not traced; set trace_rows of the pipe. A "
@@ -48852,6 +48850,7 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
    a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity, uint32_t window) {
+    p->d.trace_rows = 0; /* a row is made of several items */
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
     if (st == NULL) return p->err.code;

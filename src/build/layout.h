@@ -120,7 +120,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     p->slot.traced = 0;
-    if (p->d.trace_rows && !p->source->packs)
+    if (p->d.trace_rows)
         p->slot.traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);

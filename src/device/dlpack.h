@@ -270,8 +270,8 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     switch (what) {
     case DLP_ROWS_LIST:
     case DLP_ROWS_NUMBER:
-        t->data = (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list
-                                                            : batch->number);
+        t->data =
+            (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list : batch->number);
         if (t->data != NULL) return DLP_OK;
         return dlpi_error_set(err, DLP_ERR_ARG, "what",
                               "rows of this batch are not traced; set trace_rows of the pipe. A "

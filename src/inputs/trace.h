@@ -17,8 +17,8 @@ static const dlpi_source_ops *dlpi_origin_of(const dlp_pipe *p) {
 
 /* Write where the item of row `row` of slot s comes from. index: that of the item. epoch, position,
    k: as in dlpi_source_ops.item. A row that was left out before its fetch has zeros. */
-static void dlpi_origin_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index, uint64_t epoch,
-                           uint64_t position, uint32_t k) {
+static void dlpi_origin_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index,
+                            uint64_t epoch, uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     uint32_t *numbers = dlpi_slot_numbers(p, s), list = 0, number = 0;
     uint64_t item;
@@ -41,7 +41,7 @@ static void dlpi_origin_indices(dlpi_worker *w, const dlpi_unit *t) {
    item writes nothing: it may die before the row's fate says so, and sends the row to the first
    stage otherwise. */
 static uint64_t dlpi_origin_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
+                                 uint64_t position, uint32_t k) {
     const uint64_t index = dlpi_origin_of(w->p)->item(w, s, row, epoch, position, k);
     if (dlpi_writes_first(w)) dlpi_origin_row(w, s, row, index, epoch, position, k);
     return index;

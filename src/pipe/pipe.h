@@ -308,10 +308,10 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added;      /* items that later stages add behind those of fetch */
+    uint64_t n_added;        /* items that later stages add behind those of fetch */
     const dlp_mix *mix;      /* that of the list; NULL: it has none */
     dlpi_source_ops *traces; /* the source's table, if rows are traced (inputs/trace.h) */
-    dlp_identity identity; /* what the data of all sources are, in the order of the table */
+    dlp_identity identity;   /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
 /* What a pipe does that has given batches away as tensors. */
@@ -446,7 +446,6 @@ struct dlp_pipe {
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t traced; /* where a slot has numbers and lists of rows (inputs/trace.h); 0: nowhere */
     uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
     uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
