@@ -12552,6 +12552,7 @@ typedef struct dlpi_region {
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
 typedef struct dlpi_slot_layout {
+    uint64_t traced; /* numbers and lists of rows; 0: nowhere */
     uint64_t index, lengths, item_lengths, offsets, fmeta, fate, valid, source;
 } dlpi_slot_layout;
 
@@ -12581,7 +12582,6 @@ typedef struct dlpi_pipe_rec {
     DLPI_SHAPE_MEMBERS;
     int32_t cpus, reserved0, has_item_cells, n_links; /* n_links: dlp_link behind this record */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t traced; /* where a slot has numbers and lists of rows; 0: nowhere */
     uint64_t reserved[2];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
@@ -12832,8 +12832,8 @@ typedef struct dlpi_source_ops {
                      uint64_t position, uint32_t k);
     /* Return the number of a row's item for dlp_batch.number, and set *list if it is not the
        dataset of the list's mix. epoch, position, k: as in item. */
-    uint32_t (*trace)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                      uint64_t position, uint32_t k, uint32_t *list);
+    uint32_t (*origin)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                       uint64_t position, uint32_t k, uint32_t *list);
     /* Set what the callback of a row gets beside its fields. extra: [row_bytes] memory for it. */
     void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra);
     /* States, by the calling thread. */
@@ -12849,7 +12849,6 @@ typedef struct dlpi_source_ops {
        p->after.source. NULL: the position tells all. */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s, int after);
     bool no_state_at; /* true: the place of a batch does not follow from its number */
-    bool packs;       /* true: a row is made of several items */
     /* Return the name of a field of the state that has a value which is never saved, or NULL. */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s);
     /* Cells of inputs, if the stage has any (inputs/cells.h). */
@@ -13381,8 +13380,10 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added;      /* items that later stages add behind those of fetch */
-    dlp_identity identity; /* what the data of all sources are, in the order of the table */
+    uint64_t n_added;        /* items that later stages add behind those of fetch */
+    const dlp_mix *mix;      /* that of the list; NULL: it has none */
+    dlpi_source_ops *traces; /* the source's table, if rows are traced (inputs/trace.h) */
+    dlp_identity identity;   /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
 /* What a pipe does that has given batches away as tensors. */
@@ -13483,8 +13484,6 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;        /* the lender's table, if the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* table of the source, which decides the rows of batches */
     dlpi_stage *source_stage;         /* the stage that has this role */
-    dlpi_source_ops *traces;          /* a copy of its table, if rows are traced; else NULL */
-    const dlp_mix *mix;               /* that of the list; NULL: it has none */
     const dlpi_beside_ops *beside;    /* table for processes and other programs; never NULL */
     const dlpi_sharing_ops *sharing;  /* table for others that take batches; never NULL */
     dlpi_stage *rows_end;             /* after this stage no row of a batch is asked for again */
@@ -13519,7 +13518,6 @@ struct dlp_pipe {
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t traced; /* where a slot has numbers and lists of rows (inputs/trace.h); 0: nowhere */
     uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
     uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
@@ -13653,7 +13651,7 @@ static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_
 /* Return the numbers of a slot's rows, if they are traced: [batch_rows], and behind them 16-bit
    numbers of their lists. */
 static inline uint32_t *dlpi_slot_numbers(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->traced);
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.traced);
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;
@@ -17978,7 +17976,7 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
     b->n_fields = p->batches.n;
     b->fields = fields;
     b->index = dlpi_slot_index(p, s);
-    if (p->traced > 0) {
+    if (p->slot.traced > 0) {
         b->number = dlpi_slot_numbers(p, s);
         b->list = (const uint16_t *)(b->number + p->batch_rows);
     }
@@ -25492,51 +25490,51 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
    copy of this table, and others pay nothing. */
 
 /* Return the source's own table. */
-static const dlpi_source_ops *dlpi_trace_of(const dlp_pipe *p) {
+static const dlpi_source_ops *dlpi_origin_of(const dlp_pipe *p) {
     return p->source_stage->ops->source;
 }
 
 /* Write where the item of row `row` of slot s comes from. index: that of the item. epoch, position,
    k: as in dlpi_source_ops.item. A row that was left out before its fetch has zeros. */
-static void dlpi_trace_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index, uint64_t epoch,
-                           uint64_t position, uint32_t k) {
+static void dlpi_origin_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index,
+                            uint64_t epoch, uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     uint32_t *numbers = dlpi_slot_numbers(p, s), list = 0, number = 0;
     uint64_t item;
     if (dlpi_fate_state(dlpi_slot_fate(p, s)[row]) != DLPI_ROW_LEFT) {
-        dlp_mix_locate(p->mix, index, &list, &item);
-        if (dlpi_trace_of(p)->trace != NULL)
-            number = dlpi_trace_of(p)->trace(w, s, row, epoch, position, k, &list);
+        dlp_mix_locate(p->datasets.mix, index, &list, &item);
+        if (dlpi_origin_of(p)->origin != NULL)
+            number = dlpi_origin_of(p)->origin(w, s, row, epoch, position, k, &list);
     }
     numbers[row] = number;
     ((uint16_t *)(void *)(numbers + p->batch_rows))[row] = (uint16_t)list;
 }
 
-static void dlpi_trace_indices(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_trace_of(w->p)->indices(w, t);
+static void dlpi_origin_indices(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_origin_of(w->p)->indices(w, t);
     for (uint32_t r = t->row; r < t->end; r++)
-        dlpi_trace_row(w, t->slot, r, dlpi_slot_index(w->p, t->slot)[r], 0, 0, 0);
+        dlpi_origin_row(w, t->slot, r, dlpi_slot_index(w->p, t->slot)[r], 0, 0, 0);
 }
 
 /* Return the index of a row's item, as the source does. A later stage that gives the row to another
    item writes nothing: it may die before the row's fate says so, and sends the row to the first
    stage otherwise. */
-static uint64_t dlpi_trace_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    const uint64_t index = dlpi_trace_of(w->p)->item(w, s, row, epoch, position, k);
-    if (dlpi_writes_first(w)) dlpi_trace_row(w, s, row, index, epoch, position, k);
+static uint64_t dlpi_origin_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                 uint64_t position, uint32_t k) {
+    const uint64_t index = dlpi_origin_of(w->p)->item(w, s, row, epoch, position, k);
+    if (dlpi_writes_first(w)) dlpi_origin_row(w, s, row, index, epoch, position, k);
     return index;
 }
 
 /* Have rows traced from now on, if the pipe's desc asks for it. */
-DLPI_COLD static void dlpi_trace_begin(dlp_pipe *p) {
+DLPI_COLD static void dlpi_origin_begin(dlp_pipe *p) {
     const dlp_sampler_desc *s = dlpi_sampler_of(p);
-    if (p->traces == NULL) return;
-    if (s->function == dlpi_mix_function) p->mix = s->function_user;
-    *p->traces = *p->source;
-    p->traces->indices = dlpi_trace_indices;
-    p->traces->item = dlpi_trace_item;
-    p->source = p->traces;
+    if (p->datasets.traces == NULL) return;
+    if (s->function == dlpi_mix_function) p->datasets.mix = s->function_user;
+    *p->datasets.traces = *p->source;
+    p->datasets.traces->indices = dlpi_origin_indices;
+    p->datasets.traces->item = dlpi_origin_item;
+    p->source = p->datasets.traces;
 }
 #endif /* DLPIPE_NO_MIX */
 
@@ -26002,7 +26000,7 @@ static void dlpi_input_places(dlpi_level *l, bool numbered) {
 static bool dlpi_input_numbered(const dlp_pipe *p, const dlpi_expand *x) {
     bool makes = x->part.load != NULL || x->found.joins != NULL;
     for (uint32_t i = 0; i < x->n_levels; i++) makes |= x->level[i].maker.expand != NULL;
-    return p->d.trace_rows != 0 && !p->source->packs && makes;
+    return p->d.trace_rows != 0 && makes;
 }
 
 /* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
@@ -32879,7 +32877,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
-    .trace = dlpi_part_number,
+    .origin = dlpi_part_number,
     .row = dlpi_part_row,
     .words = dlpi_parts_words,
     .n_words = DLPI_PARTS_WORDS,
@@ -32993,7 +32991,7 @@ static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_found_row_part,
-    .trace = dlpi_found_number,
+    .origin = dlpi_found_number,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
@@ -33138,6 +33136,19 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(p, st, st->self);
 }
 
+/* Return the number of a row's item. *list: behind a zip or mix the branch of its first item. */
+DLPI_COLD static uint32_t dlpi_expand_trace(dlpi_worker *w, uint32_t s, uint32_t row,
+                                            uint64_t epoch DLPI_UNREAD,
+                                            uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
+                                            uint32_t *list) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    const dlpi_level *l = dlpi_input_last(x);
+    if (x->found.joins != NULL) *list = x->found.joins->trace(w->p, from->cell, NULL);
+    return dlpi_item_number(l,
+                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
+}
+
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
@@ -33155,6 +33166,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
+    .origin = dlpi_expand_trace,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .path = DLPI_MAKERS_PATH,
     .input = "input",
@@ -33200,6 +33212,8 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
         dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
+    if (x->found.plan.group > 0)
+        dlpi_what_add(text, size, "groups of %" PRIu64, (uint64_t)x->found.plan.group);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
@@ -33433,7 +33447,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .slot_bytes = dlpi_branches_slot_bytes,
     .row_bytes = sizeof(dlpi_branches_row),
     .row = dlpi_branches_row_extra,
-    .trace = dlpi_branches_row_trace,
+    .origin = dlpi_branches_row_trace,
     .config = dlpi_branches_config,
     .params = "streams, steps_per_epoch, weights, and n_items, order, max_out and id of branches",
     .path = "path up to the zip or mix, position behind it",
@@ -34071,7 +34085,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .packs = true, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, \
     .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
@@ -34501,6 +34515,8 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
+    b->number = NULL; /* of slots */
+    b->list = NULL;
     end = base + (end < c->at.axis ? end : c->at.axis);
     c->after[v] = dlpi_spot_behind(b->epoch, b->in_epoch, end, (b->flags & DLP_BATCH_LAST) != 0);
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
@@ -35690,9 +35706,9 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    p->traced = 0;
-    if (p->d.trace_rows && !p->source->packs && !p->lends)
-        p->traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
+    p->slot.traced = 0;
+    if (p->d.trace_rows)
+        p->slot.traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
 }
@@ -35738,7 +35754,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, traces), p->traced > 0 ? sizeof *p->traces : 0},
+        {offsetof(dlp_pipe, datasets.traces), p->slot.traced > 0 ? sizeof *p->source : 0},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     memcpy(out, all, sizeof all);
@@ -36393,7 +36409,7 @@ static int dlpi_live_init(dlp_pipe *p) {
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
 #ifndef DLPIPE_NO_MIX
-    dlpi_trace_begin(p);
+    dlpi_origin_begin(p);
 #endif /* DLPIPE_NO_MIX */
     dlpi_live_workers(p);
     p->consumer->block->pid = dlpi_process_number();
@@ -49310,6 +49326,7 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity,
                                    const uint32_t *windows) {
+    p->d.trace_rows = 0; /* a row is made of several items */
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
     if (st == NULL) return p->err.code;
@@ -50022,7 +50039,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->p->d.seed = s.seed;
     t->order = s;
-    t->p->mix = node->list.mix;
+    t->p->datasets.mix = node->list.mix;
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
             .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};

@@ -2281,8 +2281,8 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const uint64_t rows = p->batch_rows, n = c->n_fields;
     return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
            dlpi_in_slot(c, c->s.final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
-           dlpi_in_slot(c, p->slot.fate, rows, 4) && dlpi_in_slot(c, p->traced, rows, 6) &&
-           p->traced % 4 == 0 && p->slot.lengths % 8 == 0 &&
+           dlpi_in_slot(c, p->slot.fate, rows, 4) && dlpi_in_slot(c, p->slot.traced, rows, 6) &&
+           p->slot.traced % 4 == 0 && p->slot.lengths % 8 == 0 &&
            (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
 }
@@ -2499,8 +2499,8 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
     v->n_fields = c->n_fields;
     v->fields = loan->fields;
     v->index = (uint64_t *)(void *)((uint8_t *)slot + p->slot.index);
-    if (p->traced > 0) {
-        v->number = (const uint32_t *)(const void *)((const uint8_t *)slot + p->traced);
+    if (p->slot.traced > 0) {
+        v->number = (const uint32_t *)(const void *)((const uint8_t *)slot + p->slot.traced);
         v->list = (const uint16_t *)(v->number + p->batch_rows);
     }
     v->valid = loan->valid;

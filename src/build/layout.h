@@ -128,9 +128,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    p->traced = 0;
-    if (p->d.trace_rows && !p->source->packs && !p->lends)
-        p->traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
+    p->slot.traced = 0;
+    if (p->d.trace_rows) p->slot.traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
 }
@@ -172,7 +171,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, traces), p->traced > 0 ? sizeof *p->traces : 0},
+        {offsetof(dlp_pipe, datasets.traces), p->slot.traced > 0 ? sizeof *p->source : 0},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     memcpy(out, all, sizeof all);

@@ -166,7 +166,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
-    dlpi_trace_begin(p); /* needs: mix */
+    dlpi_origin_begin(p); /* needs: mix */
     dlpi_live_workers(p);
     p->consumer->block->pid = dlpi_process_number();
     dlpi_live_slots(p);

@@ -158,7 +158,7 @@ static void dlpi_input_places(dlpi_level *l, bool numbered) {
 static bool dlpi_input_numbered(const dlp_pipe *p, const dlpi_expand *x) {
     bool makes = x->part.load != NULL || x->found.joins != NULL;
     for (uint32_t i = 0; i < x->n_levels; i++) makes |= x->level[i].maker.expand != NULL;
-    return p->d.trace_rows != 0 && !p->source->packs && makes;
+    return p->d.trace_rows != 0 && makes;
 }
 
 /* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */

@@ -11,49 +11,49 @@
    copy of this table, and others pay nothing. */
 
 /* Return the source's own table. */
-static const dlpi_source_ops *dlpi_trace_of(const dlp_pipe *p) {
+static const dlpi_source_ops *dlpi_origin_of(const dlp_pipe *p) {
     return p->source_stage->ops->source;
 }
 
 /* Write where the item of row `row` of slot s comes from. index: that of the item. epoch, position,
    k: as in dlpi_source_ops.item. A row that was left out before its fetch has zeros. */
-static void dlpi_trace_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index, uint64_t epoch,
-                           uint64_t position, uint32_t k) {
+static void dlpi_origin_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index,
+                            uint64_t epoch, uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     uint32_t *numbers = dlpi_slot_numbers(p, s), list = 0, number = 0;
     uint64_t item;
     if (dlpi_fate_state(dlpi_slot_fate(p, s)[row]) != DLPI_ROW_LEFT) {
-        dlp_mix_locate(p->mix, index, &list, &item);
-        if (dlpi_trace_of(p)->trace != NULL)
-            number = dlpi_trace_of(p)->trace(w, s, row, epoch, position, k, &list);
+        dlp_mix_locate(p->datasets.mix, index, &list, &item);
+        if (dlpi_origin_of(p)->origin != NULL)
+            number = dlpi_origin_of(p)->origin(w, s, row, epoch, position, k, &list);
     }
     numbers[row] = number;
     ((uint16_t *)(void *)(numbers + p->batch_rows))[row] = (uint16_t)list;
 }
 
-static void dlpi_trace_indices(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_trace_of(w->p)->indices(w, t);
+static void dlpi_origin_indices(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_origin_of(w->p)->indices(w, t);
     for (uint32_t r = t->row; r < t->end; r++)
-        dlpi_trace_row(w, t->slot, r, dlpi_slot_index(w->p, t->slot)[r], 0, 0, 0);
+        dlpi_origin_row(w, t->slot, r, dlpi_slot_index(w->p, t->slot)[r], 0, 0, 0);
 }
 
 /* Return the index of a row's item, as the source does. A later stage that gives the row to another
    item writes nothing: it may die before the row's fate says so, and sends the row to the first
    stage otherwise. */
-static uint64_t dlpi_trace_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    const uint64_t index = dlpi_trace_of(w->p)->item(w, s, row, epoch, position, k);
-    if (dlpi_writes_first(w)) dlpi_trace_row(w, s, row, index, epoch, position, k);
+static uint64_t dlpi_origin_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                 uint64_t position, uint32_t k) {
+    const uint64_t index = dlpi_origin_of(w->p)->item(w, s, row, epoch, position, k);
+    if (dlpi_writes_first(w)) dlpi_origin_row(w, s, row, index, epoch, position, k);
     return index;
 }
 
 /* Have rows traced from now on, if the pipe's desc asks for it. */
-DLPI_COLD static void dlpi_trace_begin(dlp_pipe *p) {
+DLPI_COLD static void dlpi_origin_begin(dlp_pipe *p) {
     const dlp_sampler_desc *s = dlpi_sampler_of(p);
-    if (p->traces == NULL) return;
-    if (s->function == dlpi_mix_function) p->mix = s->function_user;
-    *p->traces = *p->source;
-    p->traces->indices = dlpi_trace_indices;
-    p->traces->item = dlpi_trace_item;
-    p->source = p->traces;
+    if (p->datasets.traces == NULL) return;
+    if (s->function == dlpi_mix_function) p->datasets.mix = s->function_user;
+    *p->datasets.traces = *p->source;
+    p->datasets.traces->indices = dlpi_origin_indices;
+    p->datasets.traces->item = dlpi_origin_item;
+    p->source = p->datasets.traces;
 }

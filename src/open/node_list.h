@@ -117,7 +117,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->p->d.seed = s.seed;
     t->order = s;
-    t->p->mix = node->list.mix;
+    t->p->datasets.mix = node->list.mix;
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
             .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};

@@ -10,6 +10,7 @@
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity,
                                    const uint32_t *windows) {
+    p->d.trace_rows = 0; /* a row is made of several items */
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
     if (st == NULL) return p->err.code;

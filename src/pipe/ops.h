@@ -70,8 +70,8 @@ typedef struct dlpi_source_ops {
                      uint64_t position, uint32_t k);
     /* Return the number of a row's item for dlp_batch.number, and set *list if it is not the
        dataset of the list's mix. epoch, position, k: as in item. */
-    uint32_t (*trace)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                      uint64_t position, uint32_t k, uint32_t *list);
+    uint32_t (*origin)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                       uint64_t position, uint32_t k, uint32_t *list);
     /* Set what the callback of a row gets beside its fields. extra: [row_bytes] memory for it. */
     void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra);
     /* States, by the calling thread. */
@@ -87,7 +87,6 @@ typedef struct dlpi_source_ops {
        p->after.source. NULL: the position tells all. */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s, int after);
     bool no_state_at; /* true: the place of a batch does not follow from its number */
-    bool packs;       /* true: a row is made of several items */
     /* Return the name of a field of the state that has a value which is never saved, or NULL. */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s);
     /* Cells of inputs, if the stage has any (inputs/cells.h). */

@@ -308,8 +308,10 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added;      /* items that later stages add behind those of fetch */
-    dlp_identity identity; /* what the data of all sources are, in the order of the table */
+    uint64_t n_added;        /* items that later stages add behind those of fetch */
+    const dlp_mix *mix;      /* that of the list; NULL: it has none */
+    dlpi_source_ops *traces; /* the source's table, if rows are traced (inputs/trace.h) */
+    dlp_identity identity;   /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
 /* What a pipe does that has given batches away as tensors. */
@@ -410,8 +412,6 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;        /* the lender's table, if the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* table of the source, which decides the rows of batches */
     dlpi_stage *source_stage;         /* the stage that has this role */
-    dlpi_source_ops *traces;          /* a copy of its table, if rows are traced; else NULL */
-    const dlp_mix *mix;               /* that of the list; NULL: it has none */
     const dlpi_beside_ops *beside;    /* table for processes and other programs; never NULL */
     const dlpi_sharing_ops *sharing;  /* table for others that take batches; never NULL */
     dlpi_stage *rows_end;             /* after this stage no row of a batch is asked for again */
@@ -446,7 +446,6 @@ struct dlp_pipe {
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t traced; /* where a slot has numbers and lists of rows (inputs/trace.h); 0: nowhere */
     uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
     uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
@@ -580,7 +579,7 @@ static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_
 /* Return the numbers of a slot's rows, if they are traced: [batch_rows], and behind them 16-bit
    numbers of their lists. */
 static inline uint32_t *dlpi_slot_numbers(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->traced);
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.traced);
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;

@@ -126,6 +126,7 @@ typedef struct dlpi_region {
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
 typedef struct dlpi_slot_layout {
+    uint64_t traced; /* numbers and lists of rows; 0: nowhere */
     uint64_t index, lengths, item_lengths, offsets, fmeta, fate, valid, source;
 } dlpi_slot_layout;
 
@@ -155,7 +156,6 @@ typedef struct dlpi_pipe_rec {
     DLPI_SHAPE_MEMBERS;
     int32_t cpus, reserved0, has_item_cells, n_links; /* n_links: dlp_link behind this record */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t traced; /* where a slot has numbers and lists of rows; 0: nowhere */
     uint64_t reserved[2];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;

@@ -92,7 +92,7 @@ static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_found_row_part,
-    .trace = dlpi_found_number,
+    .origin = dlpi_found_number,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,

@@ -370,8 +370,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .packs = true, \
-    .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 

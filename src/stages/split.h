@@ -401,6 +401,8 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
+    b->number = NULL; /* of slots */
+    b->list = NULL;
     end = base + (end < c->at.axis ? end : c->at.axis);
     c->after[v] = dlpi_spot_behind(b->epoch, b->in_epoch, end, (b->flags & DLP_BATCH_LAST) != 0);
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};

@@ -194,7 +194,7 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
     b->n_fields = p->batches.n;
     b->fields = fields;
     b->index = dlpi_slot_index(p, s);
-    if (p->traced > 0) {
+    if (p->slot.traced > 0) {
         b->number = dlpi_slot_numbers(p, s);
         b->list = (const uint16_t *)(b->number + p->batch_rows);
     }

@@ -158,6 +158,7 @@ typedef struct table {
     int kind, processes, traced;
     uint32_t streams, outs;
     const dlp_state *resume;
+    const dlp_shm_desc *shm;
 } table;
 
 static int joins(int kind) { return kind >= MIX && kind <= ZIP_MADE; }
@@ -168,7 +169,7 @@ static int zips(int kind) { return kind == ZIP || kind == ZIP_MADE; }
 
 static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
     static const dlp_shm_desc shm = {.max_kills = 100};
-    static const char *from[] = {"kept", "more", NULL};
+    static const char *from[] = {"kept", "more", NULL}, *of_batch[] = {"batch", NULL};
     static const uint64_t weights[] = {3, 2};
     const dlp_workers_desc works = {
         .num_workers = 2, .retries = 2, .placement = t->processes ? DLP_PLACE_PROCESSES : 0};
@@ -184,7 +185,9 @@ static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
                              .streams = t->streams,
                              .trace_rows = t->traced,
                              .resume = t->resume,
-                             .shm = t->processes ? &shm : NULL};
+                             .shm = t->shm != NULL ? t->shm
+                                    : t->processes ? &shm
+                                                   : NULL};
     dlp_node nodes[16];
     uint32_t n = 0;
     ADD(.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1});
@@ -257,7 +260,7 @@ static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
         .batch = {.batch_size = ROWS * (t->streams ? t->streams : 1), .last = DLP_LAST_PARTIAL});
     if (t->outs) {
         ADD(.name = "train", .verb = DLP_OUT);
-        ADD(.name = "log", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT);
+        ADD(.name = "log", .from = of_batch, .verb = DLP_OUT);
     }
     return dlp_pipe_open(p, nodes, n, &d, err);
 }
@@ -341,6 +344,44 @@ static void rows__any_table__tell_their_items(int kind) {
     }
 }
 
+/* An out, and a program that subscribes, are told the same as the consumer. */
+static void others__take_batches__told_alike(int subscribes) {
+    char name[64];
+    const dlp_shm_desc share = {.name = name, .share = DLP_SHARE_EACH, .wait_subscribers = 1};
+    table t = {
+        .kind = MIX_MADE, .traced = 1, .outs = !subscribes, .shm = subscribes ? &share : NULL};
+    dlp_error err = {.code = 0};
+    dlp_pipe *p = NULL;
+    dlp_out *out = NULL;
+    dlp_subscriber *other = NULL;
+    dlp_batch *b, *o;
+    int n = 0, rc;
+    snprintf(name, sizeof name, "traced-%d", (int)getpid());
+    kill_every_ = 0;
+    CHECK(open_table(&t, &p, &err) == DLP_OK);
+    if (p == NULL) return;
+    if (subscribes) CHECK(dlp_subscriber_open(&other, name, NULL, &err) == DLP_OK);
+    if (!subscribes) CHECK(dlp_out_find(p, "log", &out) == DLP_OK);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        rc = subscribes ? dlp_subscriber_next_timeout(other, &o, 20000)
+                        : dlp_out_next(out, &o, 20000);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) break;
+        CHECK(tells(&t, b) && tells(&t, o) && b->list != NULL && b->count == o->count);
+        CHECK(memcmp(b->list, o->list, b->count * sizeof *b->list) == 0);
+        CHECK(memcmp(b->number, o->number, b->count * sizeof *b->number) == 0);
+        if (subscribes)
+            dlp_subscriber_release(other, o);
+        else
+            dlp_out_release(out, o);
+        dlp_pipe_release(p, b);
+        n++;
+    }
+    CHECK(rc == DLP_END && n > 4);
+    if (subscribes) dlp_subscriber_close(other);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(void) {
     const uint64_t n_items[2] = {ITEMS - 25, 25}, weights[2] = {3, 2};
     dlp_error err;
@@ -351,6 +392,8 @@ int main(void) {
                            .n = 2, .n_items = n_items, .weights = weights, .shuffle = 1, .seed = 5},
                        &err) == DLP_OK);
     for (int kind = 0; kind < KINDS; kind++) rows__any_table__tell_their_items(kind);
+    for (int subscribes = 0; subscribes < 2; subscribes++)
+        others__take_batches__told_alike(subscribes);
     CHECK(all_->kills > (STEP > 13 ? 5 : 50));
     dlp_mix_close(mix_);
     return test_end("traced");
