@@ -3203,9 +3203,10 @@ typedef struct dlp_node_window {
    window changes neither what is in a row nor how the documents are dealt. Its order follows from
    the seed, the epoch, the stream, and the place where the window begins. What a window's rows lie
    in is kept until they are given. For R rows that must be known, the cells are those of R + N - 1
-   rows of the pack, of S segments each. The plan says their bytes. If they are more than 2^22 for
-   all streams, the table is refused. A state may lie inside a window. Then another run packs the
-   rows of the window again, and if their pieces differ, the resume fails with DLP_ERR_RESUME.
+   rows of the pack, of S segments each. The plan says their bytes. A table is refused if it needs
+   over 2^22 cells, or if its windows may have over 2^26 segments. A state may lie inside a window.
+   Then another run packs the rows of the window again. If their pieces differ, the resume fails
+   with DLP_ERR_RESUME.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
@@ -29320,6 +29321,8 @@ static void dlpi_packed_rule(dlpi_pack *k) {
     q->rule = &k->packed.outer;
 }
 
+#define DLPI_PACKED_MOST (1 << 26) /* segments of the windows of all streams, at most */
+
 /* Set the sizes of cursors, once those of the pack alone are set. Returns 0 or a DLP_ERR code. */
 static int dlpi_packed_sizes(dlp_pipe *p, dlpi_pack *k) {
     dlpi_found *q = &k->x.found;
@@ -29329,10 +29332,14 @@ static int dlpi_packed_sizes(dlp_pipe *p, dlpi_pack *k) {
                               : k->d.rule == DLP_PACK_FIT ? k->fit_most_items
                                                           : 1);
     q->cursors.place_bits = dlpi_bits_of(q->places - 1);
-    if (q->cursors.place_bits <= 56) return DLP_OK;
-    return dlpi_bad(p, p->source_stage->name, "window.items",
-                    "fewer behind the pack: its places would take over 56 bits of a state",
-                    (int64_t)n);
+    if (dlpi_times(dlpi_times(n, k->most), q->cursors.n) <= DLPI_PACKED_MOST &&
+        q->cursors.place_bits <= 56)
+        return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, p->source_stage->name, "window.items",
+                       "window.items is %" PRIu64 " rows of up to %" PRIu32 " segments, in %" PRIu32
+                       " streams: over 2^26 segments, or 56 bits of a "
+                       "state; lower it, or max_segments",
+                       n, k->most, q->cursors.n);
 }
 
 /* Return how many rows of the open window a stream may have while it lacks a row. rows: what the
@@ -34085,8 +34092,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, \
-    .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 
@@ -35707,8 +35713,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     p->slot.traced = 0;
-    if (p->d.trace_rows)
-        p->slot.traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
+    if (p->d.trace_rows) p->slot.traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
 }

@@ -50,9 +50,10 @@
    window changes neither what is in a row nor how the documents are dealt. Its order follows from
    the seed, the epoch, the stream, and the place where the window begins. What a window's rows lie
    in is kept until they are given. For R rows that must be known, the cells are those of R + N - 1
-   rows of the pack, of S segments each. The plan says their bytes. If they are more than 2^22 for
-   all streams, the table is refused. A state may lie inside a window. Then another run packs the
-   rows of the window again, and if their pieces differ, the resume fails with DLP_ERR_RESUME.
+   rows of the pack, of S segments each. The plan says their bytes. A table is refused if it needs
+   over 2^22 cells, or if its windows may have over 2^26 segments. A state may lie inside a window.
+   Then another run packs the rows of the window again. If their pieces differ, the resume fails
+   with DLP_ERR_RESUME.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it

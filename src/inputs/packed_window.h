@@ -172,6 +172,8 @@ static void dlpi_packed_rule(dlpi_pack *k) {
     q->rule = &k->packed.outer;
 }
 
+#define DLPI_PACKED_MOST (1 << 26) /* segments of the windows of all streams, at most */
+
 /* Set the sizes of cursors, once those of the pack alone are set. Returns 0 or a DLP_ERR code. */
 static int dlpi_packed_sizes(dlp_pipe *p, dlpi_pack *k) {
     dlpi_found *q = &k->x.found;
@@ -181,10 +183,14 @@ static int dlpi_packed_sizes(dlp_pipe *p, dlpi_pack *k) {
                               : k->d.rule == DLP_PACK_FIT ? k->fit_most_items
                                                           : 1);
     q->cursors.place_bits = dlpi_bits_of(q->places - 1);
-    if (q->cursors.place_bits <= 56) return DLP_OK;
-    return dlpi_bad(p, p->source_stage->name, "window.items",
-                    "fewer behind the pack: its places would take over 56 bits of a state",
-                    (int64_t)n);
+    if (dlpi_times(dlpi_times(n, k->most), q->cursors.n) <= DLPI_PACKED_MOST &&
+        q->cursors.place_bits <= 56)
+        return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, p->source_stage->name, "window.items",
+                       "window.items is %" PRIu64 " rows of up to %" PRIu32 " segments, in %" PRIu32
+                       " streams: over 2^26 segments, or 56 bits of a "
+                       "state; lower it, or max_segments",
+                       n, k->most, q->cursors.n);
 }
 
 /* Return how many rows of the open window a stream may have while it lacks a row. rows: what the

@@ -26,6 +26,7 @@ typedef struct order_plan {
     int shuffle, shuffle_items, weighed;
     uint32_t window, before; /* before: documents of a window that stands before the pack */
     uint32_t group;          /* items of the window that stay together, by length; 0: none do */
+    uint32_t behind;         /* rows of a window that stands behind the pack */
     int64_t steps;           /* 0; DLP_FOREVER */
     int last, ends, epochs;
     uint32_t tokens, overlap, segments;
@@ -42,6 +43,7 @@ typedef struct piece {
 typedef struct row {
     uint32_t at, n, tokens; /* of the stream's pieces */
     uint32_t window;        /* of OF_FIT: which of the stream */
+    uint64_t after[3];      /* of packing: ordinal, used and place of the cursor after it */
 } row;
 
 typedef struct stream {
@@ -58,7 +60,7 @@ static inline int packs(const order_plan *o) { return o->kind == OF_CUT || o->ki
 static row *row_begin(stream *x) {
     row *r = &x->rows[x->n_rows < MOST_ROWS ? x->n_rows++ : MOST_ROWS - 1];
     x->over |= x->n_rows == MOST_ROWS;
-    *r = (row){x->n_pieces, 0, 0, 0};
+    *r = (row){.at = x->n_pieces};
     return r;
 }
 
@@ -264,6 +266,8 @@ static void write_cut(const order_plan *o, stream *x, const document *d, uint32_
             if (from == 0) from = d[--at].n;
             from--;
         }
+        r->after[0] = d[from > 0 ? at : at - 1].ordinal;
+        r->after[1] = from > 0 ? d[at].first + from : d[at - 1].first + d[at - 1].n;
     }
 }
 
@@ -296,7 +300,11 @@ static void write_window(const order_plan *o, stream *x, const document *d, uint
     }
     for (uint32_t r = 0; r < rows && !x->over; r++) {
         row *to = row_begin(x);
+        const document *end = r + 1 < rows ? &d[0] : &d[n - 1];
         to->window = number;
+        to->after[0] = end->ordinal;
+        to->after[1] = end->used - (r + 1 < rows);
+        to->after[2] = r + 1 < rows ? r + 1 : 0;
         for (uint32_t i = 0; i < k; i++)
             if (row_of[i] == r) piece_put(x, to, in[i]);
     }
@@ -315,6 +323,22 @@ static void write_rows(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t
                 write_window(o, x, all + i, n - i < o->window ? n - i : o->window, i / o->window);
         x->over |= written == MOST_DOCUMENTS || (want > 0 && passes > 2 && written < passes / 2);
         if (x->over || want == 0 || x->n_rows > want + 1) return;
+    }
+}
+
+/* Shuffle packed rows in windows of o->behind. want: as in write_items. */
+static void mix_rows(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t want) {
+    static row was[MOST_ROWS];
+    stream *x = &streams_[epoch][s];
+    if (o->behind == 0) return;
+    if (o->steps > 0 && x->n_rows > want) x->n_rows = want;
+    memcpy(was, x->rows, x->n_rows * sizeof *was);
+    for (uint32_t from = 0; from < x->n_rows; from += o->behind) {
+        const uint64_t *at = from ? was[from - 1].after : (const uint64_t[3]){0, 0, 0};
+        uint32_t k = x->n_rows - from < o->behind ? x->n_rows - from : o->behind;
+        uint64_t h = mixed(keyed(36, o->seed, s), at[0]);
+        h = mixed(h, at[2] ? mixed(at[1], at[2]) : at[1]);
+        for (uint32_t i = 0; i < k; i++) x->rows[from + i] = was[from + permuted(k, h, epoch, i)];
     }
 }
 
@@ -496,14 +520,14 @@ static fate fate_of(const order_plan *o, uint64_t epoch, uint32_t given, const i
 static int write_all(const order_plan *o) {
     uint32_t m = rows_each(o), want = o->steps > 0 ? (uint32_t)o->steps * m : 0;
     int ok = 1;
-    if (o->steps == DLP_FOREVER) want = FAR_STEPS * m + o->window;
+    if (o->steps == DLP_FOREVER) want = FAR_STEPS * m + o->window + o->behind;
     for (int e = 0; e < o->epochs; e++)
         for (uint64_t s = 0; s < o->streams; s++) {
             stream *x = &streams_[e][s];
             x->n_rows = x->n_pieces = 0;
             x->over = 0;
             if (packs(o))
-                write_rows(o, (uint64_t)e, s, want);
+                write_rows(o, (uint64_t)e, s, want), mix_rows(o, (uint64_t)e, s, want);
             else
                 write_items(o, (uint64_t)e, s, want, o->steps > 0);
             ok &= !x->over;

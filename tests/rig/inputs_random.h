@@ -622,6 +622,8 @@ static uint32_t table_makers(config *c, dlp_node *to) {
                                 .window = o->kind == OF_FIT ? o->window : 0,
                                 .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
                                 .positions = c->positions}};
+    if (o->behind > 0)
+        to[n++] = (dlp_node){.name = "rows", .verb = DLP_WINDOW, .window = {.items = o->behind}};
     if (!packs(o) && o->window > 0)
         to[n++] = (dlp_node){
             .name = "mixed",

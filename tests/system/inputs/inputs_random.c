@@ -123,6 +123,8 @@ static void draw(config *c, uint64_t seed, int processes) {
     if (c->o.made < OF_ONE) c->o.made = OF_ONE;
     if (packs(&c->o) && dlp_hash(seed, 3, 3, 11) % 2)
         c->o.before = 1 + (uint32_t)(dlp_hash(seed, 3, 3, 13) % (seed % 2 ? 9 : 70));
+    if (packs(&c->o) && c->o.before == 0 && dlp_hash(seed, 3, 3, 15) % 2)
+        c->o.behind = 1 + (uint32_t)(dlp_hash(seed, 3, 3, 17) % (seed % 2 ? 9 : 70));
     c->stacked = !packs(&c->o) && dlp_hash(seed, 3, 3, 3) % 3 == 0;
     if (c->stacked && c->guard == GUARD_REPLACE) c->guard = GUARD_DROP;
     c->bare = !packs(&c->o) && c->o.window > 0 && dlp_hash(seed, 3, 3, 9) % 2;
@@ -143,6 +145,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->leaves = c->sharers > 1 && test_pick(&d, 2);
     if (c->share) c->events = 0;
     c->raises = !c->share && test_pick(&d, 3) == 0;
+    if (c->o.behind > 0) c->raises = 0; /* see behind */
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
     c->shared = (int)test_pick(&d, 2);
     c->least = (int)test_pick(&d, 2);
@@ -177,16 +180,16 @@ static void describe(const config *c) {
     static const char *const rules[] = {"alone", "agree", "uneven"};
     const order_plan *o = &c->o;
     printf(
-        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, windows %u %u by %u, steps %d, "
+        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, windows %u %u %u by %u, steps %d, "
         "last %d, %s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
         "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
         "events %d, "
         "kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
-        o->window, o->before, o->group, (int)o->steps, o->last, rules[o->ends], o->epochs, o->made,
-        o->tokens, o->overlap, o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals,
-        c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared, c->share, c->sharers,
-        c->leaves, c->events, c->kill_every);
+        o->window, o->before, o->behind, o->group, (int)o->steps, o->last, rules[o->ends],
+        o->epochs, o->made, o->tokens, o->overlap, o->segments, o->longer, c->guard, c->guard_first,
+        c->maps, c->heals, c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared,
+        c->share, c->sharers, c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
@@ -661,6 +664,7 @@ static void tally(const config *c) {
                                         "stacked",
                                         "windows behind fetch or map",
                                         "windows before a pack",
+                                        "windows behind a pack",
                                         "several documents"};
     enum { N = sizeof words / sizeof *words };
     static uint64_t n[N];
@@ -702,6 +706,7 @@ static void tally(const config *c) {
                              c->stacked,
                              c->bare && (c->stacked || o->kind == OF_FILTER),
                              o->before > 0,
+                             o->behind > 0,
                              o->made != OF_ONE};
         for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
     }

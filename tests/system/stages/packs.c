@@ -9,6 +9,7 @@
 
 #include "../../rig/check.h"
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -272,6 +273,58 @@ static void push__documents_of_each_record__packed(int32_t workers) {
     CHECK(dlp_push_close(push) == DLP_OK);
 }
 
+/* ---- a window behind the pack ---- */
+
+static int by_value(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Write hashes of the rows, and the state after each. Returns how many there are. */
+static uint32_t rows_of(dlp_node *nodes, uint32_t n, const dlp_state *resume, uint64_t *to,
+                        dlp_state *states) {
+    const dlp_pipe_desc desc = {.epochs = 1, .resume = resume};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint32_t rows = 0;
+    CHECK(dlp_pipe_open(&p, nodes, n, &desc, NULL) == DLP_OK);
+    while (p != NULL && rows < TOKENS && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        to[rows] = 0;
+        for (uint32_t k = 0; k < T; k++)
+            to[rows] = dlp_hash(to[rows], ((const uint32_t *)b->fields[0].data)[k], 0, 0);
+        CHECK(states == NULL || dlp_pipe_state(p, b, &states[rows]) == DLP_OK);
+        rows++;
+        dlp_pipe_release(p, b);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rows;
+}
+
+/* All inputs lie in cells at once, so the stream is out long before its rows are laid out. */
+static void window__behind_a_pack__each_row_once(int fit, uint32_t items) {
+    static uint64_t plain[TOKENS], mixed[TOKENS], rest[TOKENS];
+    static dlp_state states[TOKENS];
+    dlp_node nodes[] = {list_(), expand_(), pack_(), batch_(1), batch_(1)};
+    uint32_t n, moved = 0;
+    memset(&now_, 0, sizeof now_);
+    nodes[2].pack.rule = fit ? DLP_PACK_FIT : DLP_PACK_CUT;
+    nodes[2].pack.window = fit ? 10 : 0;
+    n = rows_of(nodes, 4, NULL, plain, NULL);
+    nodes[3] = (dlp_node){.name = "rows", .verb = DLP_WINDOW, .window = {.items = items}};
+    CHECK(n > 20 && rows_of(nodes, 5, NULL, mixed, states) == n);
+    for (uint32_t k = 0; k + 1 < n; k += 3)
+        CHECK(rows_of(nodes, 5, &states[k], rest, NULL) == n - k - 1 &&
+              memcmp(rest, &mixed[k + 1], (n - k - 1) * sizeof *rest) == 0);
+    for (uint32_t k = 0; k < n; k++) moved += plain[k] != mixed[k];
+    CHECK(moved > n / 4);
+    for (uint32_t k = 0; k < n; k += items) {
+        const uint32_t many = n - k < items ? n - k : items;
+        qsort(plain + k, many, sizeof *plain, by_value);
+        qsort(mixed + k, many, sizeof *mixed, by_value);
+    }
+    CHECK(memcmp(plain, mixed, n * sizeof *plain) == 0);
+}
+
 /* ---- what is refused ---- */
 
 /* ---- a cache of documents ---- */
@@ -393,7 +446,12 @@ static void table__what_is_not_possible__refused(void) {
     many[3] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 4}};
     CHECK(dlp_nodes_plan(many, 5, NULL, &(dlp_plan){0}, NULL) == DLP_OK);
     many[3].window.items = 1 << 22; /* sequences, each of up to 8 documents */
+    many[0].list.n_items = 1 << 24;
     refused(many, 5, "pack", "queue.capacity", "window.items");
+    many[3].window.items = 1 << 24;
+    many[2].pack.max_segments = 5;
+    refused(many, 5, "pack", "window.items", "over 2^26 segments");
+    many[0] = list_();
     many[1] = expand_();
     for (int i = 0; i < 8; i++) {
         many[2 + i] = keep_();
@@ -426,6 +484,9 @@ int main(void) {
             document__fails__named_or_left_out(loads, how);
     push__documents_of_each_record__packed(DLP_NONE);
     push__documents_of_each_record__packed(3);
+    for (int fit = 0; fit < 2; fit++)
+        for (uint32_t items = 2; items < 40; items += 9)
+            window__behind_a_pack__each_row_once(fit, items);
     table__what_is_not_possible__refused();
     return test_end("packs");
 }
