@@ -13038,8 +13038,8 @@ _Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
-    uint32_t made; /* of a batch: fields before those that maps of batches add */
-    uint32_t any_ragged;
+    uint16_t made; /* of a batch: fields before those that maps of batches add */
+    bool any_ragged;
     uint64_t cell_bytes;
     dlpi_field at[DLP_MAX_FIELDS];
 } dlpi_fields;
@@ -35092,7 +35092,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
     if ((f = dlpi_batches_widen(p, all, f, &n)) == NULL) return p->err.code;
 #endif /* DLPIPE_NO_PARTS */
     rc = dlpi_fields_init(p, st->name, &p->batches, f, n, p->has_item_cells);
-    p->batches.made = made;
+    p->batches.made = (uint16_t)made;
     return rc;
 }
 

@@ -41,7 +41,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
     dlp_field all[DLP_MAX_FIELDS];                                           /* needs: parts */
     if ((f = dlpi_batches_widen(p, all, f, &n)) == NULL) return p->err.code; /* needs: parts */
     rc = dlpi_fields_init(p, st->name, &p->batches, f, n, p->has_item_cells);
-    p->batches.made = made;
+    p->batches.made = (uint16_t)made;
     return rc;
 }
 
