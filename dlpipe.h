@@ -10291,13 +10291,6 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
    its length. function_user, which these orders do not use, is the number of the first item. */
 static const uint64_t dlpi_order_range[1] = {0};
 
-/* Let the order of a list run over n items, from item `first` on. */
-static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
-    d->subset = dlpi_order_range;
-    d->n_subset = n;
-    d->function_user = (void *)(uintptr_t)first;
-}
-
 /* Return the first item of an order's range. */
 static inline uint64_t dlpi_order_first(const dlp_sampler_desc *d) {
     return (uintptr_t)d->function_user;
@@ -10330,14 +10323,7 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
     if (!d->subset && d->n_subset)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
-    if (d->subset == dlpi_order_range) {
-        const uint64_t first = dlpi_order_first(d);
-        if (first < n_items && d->n_subset <= n_items - first) return DLP_OK;
-        return DLPI_ORDER_FAULT(err, "list.first",
-                                "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the "
-                                "source has %" PRIu64 " items; lower list.first or list.n_items",
-                                first, d->n_subset, n_items);
-    }
+    if (d->subset == dlpi_order_range) return DLP_OK; /* the list has checked it */
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
@@ -10426,11 +10412,8 @@ DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *valu
    saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
-    const uint64_t range[] = {dlpi_order_first(d), d->n_subset, UINT64_MAX}; /* no array has this */
-    if (d->subset == dlpi_order_range)
-        h = dlpi_order_hash_array(h, range, sizeof range / sizeof *range);
-    else
-        h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    const bool array = d->subset != NULL && d->subset != dlpi_order_range;
+    h = dlpi_order_hash_array(h, d->subset, array ? d->n_subset : 0);
     return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
 }
 
@@ -10569,7 +10552,7 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
 }
 
 /* Return the index at a place of the order's subset, which it has. */
-static inline uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
+DLPI_NOINLINE static uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
     if (place >= o->domain) return UINT64_MAX;
     return o->subset == dlpi_order_range ? o->first + place : o->subset[place];
 }
@@ -13097,7 +13080,8 @@ _Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
-    uint32_t any_ragged;
+    uint16_t made; /* of a batch: fields before those that maps of batches add */
+    bool any_ragged;
     uint64_t cell_bytes;
     dlpi_field at[DLP_MAX_FIELDS];
 } dlpi_fields;
@@ -14609,11 +14593,6 @@ static void dlpi_cells_ends(dlp_pipe *p) {
         p->cell_end = p->work[i];
         if (p->cells_from == 0) p->rows_end = p->work[i];
     }
-}
-
-/* Return how many fields a batch has before maps of batches add theirs. */
-static inline uint32_t dlpi_batch_made(const dlp_pipe *p) {
-    return p->batcher->fields != NULL ? p->batcher->n_fields : p->datasets.n_fields;
 }
 
 /* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
@@ -17824,7 +17803,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->index = dlpi_slot_index(p, t->slot);
     c->valid = valid;
     c->n_in = p->items.n;
-    c->n_out = dlpi_batch_made(p);
+    c->n_out = p->batches.made;
     c->in = w->rare->in;
     c->out = w->rare->out;
     c->call = &w->note;
@@ -17893,7 +17872,7 @@ static int dlpi_collate_items(dlpi_worker *w, const dlpi_unit *t, uint32_t f, ui
    DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < dlpi_batch_made(p); f++) {
+    for (uint32_t f = 0; f < p->batches.made; f++) {
         const dlpi_field *d = &p->batches.at[f];
         const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
@@ -17994,19 +17973,14 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
     }
 }
 
-/* Let the fields that a map adds to batch t begin as zeros, one row for each row of the batch. */
-static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const uint64_t rows = dlpi_slot_rows(p, t->slot);
-    for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
-        const dlpi_field *d = &p->batches.at[f];
-        const uint64_t bytes = rows * d->row_bytes;
-        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
-        if (!p->has_item_cells) continue;
-        dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
-        *m = (dlpi_fmeta){.bytes = bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
-        for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
-    }
+/* Note, if a collate makes batches, that field f of the batch in slot s has so many rows. */
+static void dlpi_field_made(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
+    const dlpi_field *d = &p->batches.at[f];
+    dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
+    if (!p->has_item_cells) return;
+    *m =
+        (dlpi_fmeta){.bytes = rows * d->row_bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
+    for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
 }
 
 /* Make batch t out of its items, by the stage's collate. Returns 0, or the code of a failure. */
@@ -18099,6 +18073,22 @@ static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_batches_run(w, &t);
     return true;
 }
+
+#ifndef DLPIPE_NO_PARTS
+/* ---- maps of batches that add fields ---- */
+
+/* Let the fields that a map adds to batch t begin as zeros, one row for each row of the batch. */
+static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const uint64_t rows = dlpi_slot_rows(p, t->slot);
+    for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        const uint64_t bytes = rows * d->row_bytes;
+        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
+        dlpi_field_made(p, t->slot, f, rows);
+    }
+}
+#endif /* DLPIPE_NO_PARTS */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
@@ -22019,7 +22009,6 @@ static void dlpi_runs_worker(dlpi_worker *w) {
 
 /* Append copies of n fields to the fields of a stage. The names are copied behind all fields. The
    plan counts these bytes. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     const uint32_t before = st->n_fields, all = before + n;
     dlp_field *old = st->fields, *to;
@@ -22047,7 +22036,6 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
 
 /* ---- fields are checked, and laid out in a cell ---- */
 
-DLPI_COLD
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
@@ -22063,7 +22051,6 @@ static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
 }
 
 /* Check the desc of field i, a copy of which is in d->f. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
@@ -22092,7 +22079,6 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
 
 /* Compute the bytes of field i in an item, and in a batch of `rows` rows, into *d. Returns 0 or a
    DLP_ERR code. */
-DLPI_COLD
 static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
                               uint64_t rows) {
     const dlp_field *f = &d->f;
@@ -22120,7 +22106,6 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
 
 /* Fill *d from field i of a desc (f): check it, and compute its bytes. rows: rows of a batch.
    pooled: max_per_batch counts. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
                            uint32_t i, uint64_t rows, bool pooled) {
     int rc;
@@ -22140,7 +22125,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
 
 /* Lay the n fields f out in a cell (*fs), each aligned to 64 bytes. pooled: max_per_batch counts.
    Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
     uint64_t at = DLPI_REDZONE;
@@ -22164,14 +22148,12 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 /* ---- the fields of an item, which several stages add ---- */
 
 /* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
-DLPI_COLD
 static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
     p->datasets.n_fields += n;
 }
 
 /* Check that no field of a node has the name of a field `above` it. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
                              const dlp_field *above, uint32_t m) {
     for (uint32_t i = 0; i < n; i++)
@@ -22182,22 +22164,8 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
     return DLP_OK;
 }
 
-/* Append the fields of a map of batches to the n fields `all` of a batch. Returns 0 or a DLP_ERR
-   code. */
-DLPI_COLD
-static int dlpi_batch_takes(dlp_pipe *p, const dlpi_stage *st, dlp_field *all, uint32_t n) {
-    if (n + st->n_fields > DLP_MAX_FIELDS)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "map.n_fields",
-                           "n_fields is %" PRIu32 ", and the batch has %" PRIu32 " fields; it has "
-                           "at most 16",
-                           st->n_fields, n);
-    if (st->n_fields > 0) memcpy(all + n, st->fields, st->n_fields * sizeof *all);
-    return dlpi_fields_apart(p, st->name, st->fields, st->n_fields, all, n);
-}
-
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
@@ -22213,7 +22181,6 @@ static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *coun
 }
 
 /* Check the dataset of a fetch stage. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
     const dlpi_bound bounds[] = {
         {"list.open_end", DLPI_IN(dlp_dataset, open_end), 0, 1, "0 or 1"},
@@ -22230,7 +22197,6 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
 }
 
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
-DLPI_COLD
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_source *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
@@ -22260,11 +22226,9 @@ static inline bool dlpi_fetch_row_many(const dlp_node *node) {
 }
 
 /* Return how many items a worker of a fetch has in flight: as many as the desc says, or 16. */
-DLPI_COLD
 static int32_t dlpi_fetch_many(int32_t in_flight) { return in_flight > 0 ? in_flight : 16; }
 
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     dlpi_fetch *f = st->self;
     int rc;
@@ -22295,10 +22259,41 @@ DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, 
     for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
 }
 
-DLPI_COLD
 DLPDEF int dlp_source_close(dlp_source *source) {
     return source != NULL && source->close != NULL ? source->close(source) : DLP_OK;
 }
+
+#ifndef DLPIPE_NO_PARTS
+/* ---- the fields of a batch that maps of batches add ---- */
+
+/* Append the fields of a map of batches to the n fields `all` of a batch. Returns 0 or a DLP_ERR
+   code. */
+DLPI_COLD
+static int dlpi_batch_takes(dlp_pipe *p, const dlpi_stage *st, dlp_field *all, uint32_t n) {
+    if (n + st->n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "map.n_fields",
+                           "n_fields is %" PRIu32 ", and the batch has %" PRIu32 " fields; it has "
+                           "at most 16",
+                           st->n_fields, n);
+    if (st->n_fields > 0) memcpy(all + n, st->fields, st->n_fields * sizeof *all);
+    return dlpi_fields_apart(p, st->name, st->fields, st->n_fields, all, n);
+}
+
+/* Write into all[] the *n fields f of a batch, and behind them those of all maps of batches. A map
+   sees the fields up to its own. Returns all, or NULL if the pipe has an error. */
+DLPI_COLD
+static const dlp_field *dlpi_batches_widen(dlp_pipe *p, dlp_field *all, const dlp_field *f,
+                                           uint32_t *n) {
+    memcpy(all, f, *n * sizeof *all);
+    for (dlpi_stage *st = p->batcher + 1; st < p->stages + p->n_stages; st++) {
+        if (st->batch == NULL) continue;
+        if (dlpi_batch_takes(p, st, all, *n) != DLP_OK) return NULL;
+        st->scope.own = *n;
+        st->scope.n_fields = *n += st->n_fields;
+    }
+    return all;
+}
+#endif /* DLPIPE_NO_PARTS */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
@@ -29518,10 +29513,14 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
 /* Call the callback of a map on a whole batch, in the batch's cell. Returns its code, or the code
    of an overrun that the guard bytes show. */
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
+#ifndef DLPIPE_NO_PARTS
     dlpi_batch_widens(w, t);
+#endif /* DLPIPE_NO_PARTS */
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
-    w->rare->batch.n_fields = w->st->scope.n_fields; /* no map below has run */
+#ifndef DLPIPE_NO_PARTS
+    w->rare->batch.n_fields = w->st->scope.n_fields;
+#endif /* DLPIPE_NO_PARTS */
     w->rare->batch.call = &w->note;
     const int rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);
@@ -35608,22 +35607,22 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 /* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item, and
-   behind them those that maps of batches add. A map sees the fields up to its own. Returns DLP_OK,
-   or the code of the pipe's error. */
+   behind them those that maps of batches add. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
+    const dlpi_stage *st = p->batcher;
+    const bool own = st->fields != NULL; /* which is refused without a collate */
+    const dlp_field *f = own ? st->fields : p->datasets.fields;
+    const uint32_t made = own ? st->n_fields : p->datasets.n_fields;
+    uint32_t n = made;
+    int rc = DLP_OK;
+#ifndef DLPIPE_NO_PARTS
     dlp_field all[DLP_MAX_FIELDS];
-    uint32_t n = dlpi_batch_made(p);
-    /* a batch row has fields only with a collate */
-    memcpy(all, p->batcher->fields != NULL ? p->batcher->fields : p->datasets.fields,
-           n * sizeof *all);
-    for (dlpi_stage *st = p->batcher + 1; st < p->stages + p->n_stages; st++) {
-        if (st->batch == NULL) continue;
-        if (dlpi_batch_takes(p, st, all, n) != DLP_OK) return p->err.code;
-        st->scope.own = n;
-        st->scope.n_fields = n += st->n_fields;
-    }
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, all, n, p->has_item_cells);
+    if ((f = dlpi_batches_widen(p, all, f, &n)) == NULL) return p->err.code;
+#endif /* DLPIPE_NO_PARTS */
+    rc = dlpi_fields_init(p, st->name, &p->batches, f, n, p->has_item_cells);
+    p->batches.made = (uint16_t)made;
+    return rc;
 }
 
 /* Count the items that later stages add after the items of the fetch stage. An earlier plan may
@@ -49921,6 +49920,68 @@ static void dlpi_nodes_transfer(dlp_nodes *to, const dlp_device *device, int32_t
     node->workers.num_workers = thread;
 }
 
+#ifndef DLPIPE_NO_PARTS
+/* ---- a list of a range of the source; a map of batches with fields ---- */
+
+/* Let the order of a list run over n items, from item `first` on. */
+DLPI_COLD
+static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
+    d->subset = dlpi_order_range;
+    d->n_subset = n;
+    d->function_user = (void *)(uintptr_t)first;
+    d->function_id = dlpi_absorb(dlpi_absorb(d->function_id, first), ~n); /* for states */
+}
+
+/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
+DLPI_COLD
+static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
+    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
+    if (t->n > 1 && node[1].verb == DLP_LOAD) return dlpi_load_counts(&node[1].load);
+    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
+    return source->dataset->n_items;
+}
+
+/* Let the order *s of a list run over a range of the source's items, if the row asks for less than
+   all. Sets t->n_items to all items. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+    const dlp_node_list *l = &node->list;
+    const uint64_t all = dlpi_list_counts(t, node);
+    const uint64_t n = l->n_items > 0 ? l->n_items : all > l->first ? all - l->first : 0;
+    const bool once =
+        l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
+    if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (!once)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        t->load != NULL
+                            ? "0 before a load without a filter, expand or window, or with weights"
+                            : "0 with a mix, a subset, or an order that draws",
+                        (int64_t)l->first);
+    if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
+    if (all > 0 && (l->first >= all || n > all - l->first))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.first",
+                           "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the source "
+                           "has %" PRIu64 " items; lower list.first or list.n_items",
+                           l->first, n, all);
+    dlpi_order_in_range(s, l->first, n);
+    t->n_items = all > 0 ? all : l->first + n;
+    return DLP_OK;
+}
+
+/* Refuse ragged fields of a map behind the batch. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_batch_map_given(dlpi_table *t, const dlp_node *node) {
+    const dlp_field *f = node->map.fields;
+    for (uint32_t k = 0; k < node->map.n_fields; k++)
+        if (f[k].ragged != 0)
+            return dlpi_bad_field(t->p, node->name, k, f[k].name, "ragged",
+                                  "ragged is %d, must be 0 after the batch; give the most rows, "
+                                  "and the lengths in a field of their own",
+                                  f[k].ragged);
+    return DLP_OK;
+}
+#endif /* DLPIPE_NO_PARTS */
+
 /* ---- list: the sampler and the epochs ---- */
 
 DLPI_COLD
@@ -49951,40 +50012,6 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
         return dlpi_bad(t->p, node->name, "list.order.function_id", "0: the source says it",
                         (int64_t)s->function_id);
     s->function_id = source->id;
-    return DLP_OK;
-}
-
-/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
-DLPI_COLD
-static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
-    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
-    if (t->n > 1 && node[1].verb == DLP_LOAD)
-#ifndef DLPIPE_NO_PARTS
-        return dlpi_load_counts(&node[1].load);
-#endif /* DLPIPE_NO_PARTS */
-    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
-    return source->dataset->n_items;
-}
-
-/* Let the order *s of a list run over a range of the source's items, if the row asks for less than
-   all. Sets t->n_items to all items. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
-    const dlp_node_list *l = &node->list;
-    const uint64_t all = dlpi_list_counts(t, node);
-    const uint64_t n = l->n_items > 0 ? l->n_items : all > l->first ? all - l->first : 0;
-    const bool once =
-        l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
-    if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
-    if (!once)
-        return dlpi_bad(t->p, node->name, "list.first",
-                        t->load != NULL
-                            ? "0 before a load without a filter, expand or window, or with weights"
-                            : "0 with a mix, a subset, or an order that draws",
-                        (int64_t)l->first);
-    if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
-    dlpi_order_in_range(s, l->first, n);
-    t->n_items = all > 0 ? all : l->first + n;
     return DLP_OK;
 }
 
@@ -50028,7 +50055,10 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    return dlpi_list_range(t, node, s);
+#ifndef DLPIPE_NO_PARTS
+    rc = dlpi_list_range(t, node, s);
+#endif /* DLPIPE_NO_PARTS */
+    return rc;
 }
 
 /* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and
@@ -50325,13 +50355,12 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
-    for (uint32_t k = 0; rc == DLP_OK && t->batched && k < m->n_fields; k++)
-        if (m->fields[k].ragged != 0)
-            rc = dlpi_bad_field(t->p, node->name, k, m->fields[k].name, "ragged",
-                                "ragged is %d, must be 0 after the batch; give the most rows, and "
-                                "the lengths in a field of their own",
-                                m->fields[k].ragged);
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
+                         t->batched && t->ops->makes == NULL ? 0 : DLP_MAX_FIELDS,
+                         "0..16, and 0 after the batch with DLPIPE_NO_PARTS");
+#ifndef DLPIPE_NO_PARTS
+    if (rc == DLP_OK && t->batched) rc = dlpi_batch_map_given(t, node);
+#endif /* DLPIPE_NO_PARTS */
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
@@ -52493,6 +52522,11 @@ DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node
              dlpi_verb_of(t, node)->name);
 }
 
+#ifdef DLPIPE_NO_PARTS
+#define DLPI_FIRST_MOST 0
+#else
+#define DLPI_FIRST_MOST DLPI_MAX_ITEMS
+#endif
 #define DLPI_DEALS "DLP_DEAL_* in a list or push, else 0"
 #define DLPI_FULLS "DLP_FULL_* of an out or a push, else 0"
 #define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
@@ -52520,7 +52554,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},
 #endif /* DLPIPE_NO_PACK */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
-    {DLPI_NODE(LIST, list.first), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.first), 0, DLPI_FIRST_MOST, "0..2^48; 0 with DLPIPE_NO_PARTS"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
 #ifndef DLPIPE_NO_PARTS

@@ -4,6 +4,7 @@
 #include "build/links.h"
 #include "build/check.h"
 #include "build/placement.h"
+#include "inputs/widen.h" /* needs: parts */
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 /* Set how many batches may be under way, how many slots and cells the pipe has, and how long its
@@ -29,21 +30,19 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 /* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item, and
-   behind them those that maps of batches add. A map sees the fields up to its own. Returns DLP_OK,
-   or the code of the pipe's error. */
+   behind them those that maps of batches add. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    dlp_field all[DLP_MAX_FIELDS];
-    uint32_t n = dlpi_batch_made(p);
-    /* a batch row has fields only with a collate */
-    memcpy(all, p->batcher->fields != NULL ? p->batcher->fields : p->datasets.fields,
-           n * sizeof *all);
-    for (dlpi_stage *st = p->batcher + 1; st < p->stages + p->n_stages; st++) {
-        if (st->batch == NULL) continue;
-        if (dlpi_batch_takes(p, st, all, n) != DLP_OK) return p->err.code;
-        st->scope.own = n;
-        st->scope.n_fields = n += st->n_fields;
-    }
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, all, n, p->has_item_cells);
+    const dlpi_stage *st = p->batcher;
+    const bool own = st->fields != NULL; /* which is refused without a collate */
+    const dlp_field *f = own ? st->fields : p->datasets.fields;
+    const uint32_t made = own ? st->n_fields : p->datasets.n_fields;
+    uint32_t n = made;
+    int rc = DLP_OK;
+    dlp_field all[DLP_MAX_FIELDS];                                           /* needs: parts */
+    if ((f = dlpi_batches_widen(p, all, f, &n)) == NULL) return p->err.code; /* needs: parts */
+    rc = dlpi_fields_init(p, st->name, &p->batches, f, n, p->has_item_cells);
+    p->batches.made = (uint16_t)made;
+    return rc;
 }
 
 /* Count the items that later stages add after the items of the fetch stage. An earlier plan may

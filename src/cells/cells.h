@@ -107,11 +107,6 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
-/* Return how many fields a batch has before maps of batches add theirs. */
-static inline uint32_t dlpi_batch_made(const dlp_pipe *p) {
-    return p->batcher->fields != NULL ? p->batcher->n_fields : p->datasets.n_fields;
-}
-
 /* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
    of its fields. *at: the end of the slot so far; it moves on. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {

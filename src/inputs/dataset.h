@@ -167,18 +167,6 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
     return DLP_OK;
 }
 
-/* Append the fields of a map of batches to the n fields `all` of a batch. Returns 0 or a DLP_ERR
-   code. */
-static int dlpi_batch_takes(dlp_pipe *p, const dlpi_stage *st, dlp_field *all, uint32_t n) {
-    if (n + st->n_fields > DLP_MAX_FIELDS)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "map.n_fields",
-                           "n_fields is %" PRIu32 ", and the batch has %" PRIu32 " fields; it has "
-                           "at most 16",
-                           st->n_fields, n);
-    if (st->n_fields > 0) memcpy(all + n, st->fields, st->n_fields * sizeof *all);
-    return dlpi_fields_apart(p, st->name, st->fields, st->n_fields, all, n);
-}
-
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
 static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *count) {

@@ -122,6 +122,11 @@ DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node
              dlpi_verb_of(t, node)->name);
 }
 
+#ifdef DLPIPE_NO_PARTS
+#define DLPI_FIRST_MOST 0
+#else
+#define DLPI_FIRST_MOST DLPI_MAX_ITEMS
+#endif
 #define DLPI_DEALS "DLP_DEAL_* in a list or push, else 0"
 #define DLPI_FULLS "DLP_FULL_* of an out or a push, else 0"
 #define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
@@ -141,7 +146,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FILTER, queue.capacity), 0, UINT32_MAX, NULL}, /* needs: parts */
     {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},   /* needs: pack */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
-    {DLPI_NODE(LIST, list.first), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.first), 0, DLPI_FIRST_MOST, "0..2^48; 0 with DLPIPE_NO_PARTS"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
     {DLPI_NODE(PUSH, push.source), 1, 1, "what dlp_push_open has made"}, /* needs: parts */

@@ -250,13 +250,10 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
-    for (uint32_t k = 0; rc == DLP_OK && t->batched && k < m->n_fields; k++)
-        if (m->fields[k].ragged != 0)
-            rc = dlpi_bad_field(t->p, node->name, k, m->fields[k].name, "ragged",
-                                "ragged is %d, must be 0 after the batch; give the most rows, and "
-                                "the lengths in a field of their own",
-                                m->fields[k].ragged);
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
+                         t->batched && t->ops->makes == NULL ? 0 : DLP_MAX_FIELDS,
+                         "0..16, and 0 after the batch with DLPIPE_NO_PARTS");
+    if (rc == DLP_OK && t->batched) rc = dlpi_batch_map_given(t, node); /* needs: parts */
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/tables */
 #include "open/table.h"
+#include "open/node_range.h" /* needs: parts */
 #include "open/add.h"
 #include "order/mixed.h"
 /* ---- list: the sampler and the epochs ---- */
@@ -30,36 +31,6 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
         return dlpi_bad(t->p, node->name, "list.order.function_id", "0: the source says it",
                         (int64_t)s->function_id);
     s->function_id = source->id;
-    return DLP_OK;
-}
-
-/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
-static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
-    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
-    if (t->n > 1 && node[1].verb == DLP_LOAD)
-        return dlpi_load_counts(&node[1].load); /* needs: parts */
-    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
-    return source->dataset->n_items;
-}
-
-/* Let the order *s of a list run over a range of the source's items, if the row asks for less than
-   all. Sets t->n_items to all items. Returns 0 or a DLP_ERR code. */
-static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
-    const dlp_node_list *l = &node->list;
-    const uint64_t all = dlpi_list_counts(t, node);
-    const uint64_t n = l->n_items > 0 ? l->n_items : all > l->first ? all - l->first : 0;
-    const bool once =
-        l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
-    if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
-    if (!once)
-        return dlpi_bad(t->p, node->name, "list.first",
-                        t->load != NULL
-                            ? "0 before a load without a filter, expand or window, or with weights"
-                            : "0 with a mix, a subset, or an order that draws",
-                        (int64_t)l->first);
-    if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
-    dlpi_order_in_range(s, l->first, n);
-    t->n_items = all > 0 ? all : l->first + n;
     return DLP_OK;
 }
 
@@ -102,7 +73,8 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    return dlpi_list_range(t, node, s);
+    rc = dlpi_list_range(t, node, s); /* needs: parts */
+    return rc;
 }
 
 /* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and

@@ -395,13 +395,6 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
    its length. function_user, which these orders do not use, is the number of the first item. */
 static const uint64_t dlpi_order_range[1] = {0};
 
-/* Let the order of a list run over n items, from item `first` on. */
-static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
-    d->subset = dlpi_order_range;
-    d->n_subset = n;
-    d->function_user = (void *)(uintptr_t)first;
-}
-
 /* Return the first item of an order's range. */
 static inline uint64_t dlpi_order_first(const dlp_sampler_desc *d) {
     return (uintptr_t)d->function_user;
@@ -434,14 +427,7 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
     if (!d->subset && d->n_subset)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
-    if (d->subset == dlpi_order_range) {
-        const uint64_t first = dlpi_order_first(d);
-        if (first < n_items && d->n_subset <= n_items - first) return DLP_OK;
-        return DLPI_ORDER_FAULT(err, "list.first",
-                                "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the "
-                                "source has %" PRIu64 " items; lower list.first or list.n_items",
-                                first, d->n_subset, n_items);
-    }
+    if (d->subset == dlpi_order_range) return DLP_OK; /* the list has checked it */
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
@@ -530,11 +516,8 @@ DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *valu
    saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
-    const uint64_t range[] = {dlpi_order_first(d), d->n_subset, UINT64_MAX}; /* no array has this */
-    if (d->subset == dlpi_order_range)
-        h = dlpi_order_hash_array(h, range, sizeof range / sizeof *range);
-    else
-        h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    const bool array = d->subset != NULL && d->subset != dlpi_order_range;
+    h = dlpi_order_hash_array(h, d->subset, array ? d->n_subset : 0);
     return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
 }
 
@@ -673,7 +656,7 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
 }
 
 /* Return the index at a place of the order's subset, which it has. */
-static inline uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
+DLPI_NOINLINE static uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
     if (place >= o->domain) return UINT64_MAX;
     return o->subset == dlpi_order_range ? o->first + place : o->subset[place];
 }

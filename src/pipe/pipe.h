@@ -24,7 +24,8 @@ _Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
-    uint32_t any_ragged;
+    uint16_t made; /* of a batch: fields before those that maps of batches add */
+    bool any_ragged;
     uint64_t cell_bytes;
     dlpi_field at[DLP_MAX_FIELDS];
 } dlpi_fields;

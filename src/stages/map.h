@@ -2,6 +2,7 @@
 /* tests: system/core/topologies, system/stages/join */
 #include "inputs/chain.h"
 #include "work/recover.h"
+#include "work/widen.h" /* needs: parts */
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
@@ -44,10 +45,10 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
 /* Call the callback of a map on a whole batch, in the batch's cell. Returns its code, or the code
    of an overrun that the guard bytes show. */
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_batch_widens(w, t);
+    dlpi_batch_widens(w, t); /* needs: parts */
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
-    w->rare->batch.n_fields = w->st->scope.n_fields; /* no map below has run */
+    w->rare->batch.n_fields = w->st->scope.n_fields; /* needs: parts */
     w->rare->batch.call = &w->note;
     const int rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);

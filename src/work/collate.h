@@ -41,7 +41,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->index = dlpi_slot_index(p, t->slot);
     c->valid = valid;
     c->n_in = p->items.n;
-    c->n_out = dlpi_batch_made(p);
+    c->n_out = p->batches.made;
     c->in = w->rare->in;
     c->out = w->rare->out;
     c->call = &w->note;
@@ -110,7 +110,7 @@ static int dlpi_collate_items(dlpi_worker *w, const dlpi_unit *t, uint32_t f, ui
    DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < dlpi_batch_made(p); f++) {
+    for (uint32_t f = 0; f < p->batches.made; f++) {
         const dlpi_field *d = &p->batches.at[f];
         const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
@@ -211,19 +211,14 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
     }
 }
 
-/* Let the fields that a map adds to batch t begin as zeros, one row for each row of the batch. */
-static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const uint64_t rows = dlpi_slot_rows(p, t->slot);
-    for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
-        const dlpi_field *d = &p->batches.at[f];
-        const uint64_t bytes = rows * d->row_bytes;
-        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
-        if (!p->has_item_cells) continue;
-        dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
-        *m = (dlpi_fmeta){.bytes = bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
-        for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
-    }
+/* Note, if a collate makes batches, that field f of the batch in slot s has so many rows. */
+static void dlpi_field_made(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
+    const dlpi_field *d = &p->batches.at[f];
+    dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
+    if (!p->has_item_cells) return;
+    *m =
+        (dlpi_fmeta){.bytes = rows * d->row_bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
+    for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
 }
 
 /* Make batch t out of its items, by the stage's collate. Returns 0, or the code of a failure. */
