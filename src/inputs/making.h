@@ -480,7 +480,7 @@ static int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNRE
 
 /* Try each input of cell c once, as x says. If the inputs are plain, what is alike for all of them
    is done once. Returns 0 or the failed input's code. */
-static int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
     dlpi_line b;
