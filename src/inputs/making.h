@@ -405,6 +405,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
     b->left_out = 0;
+    b->number = 0;
     b->given = dlpi_input_given(w, x, b->of);
 }
 

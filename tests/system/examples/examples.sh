@@ -96,7 +96,8 @@ awk '/^corpus/ { tokens[+n] = $3; bits[+n] = $5; alone[n++] = $NF }
                  bits[1] > bits[0] + 0.3 && alone[0] < bits[0] && alone[1] > bits[0] + 0.3) }' \
     $dir/said || fail "mixture_pack: $(cat $dir/said)"
 for i in 1 2 3; do echo "{\"text\": \"document $i\"}"; done >$dir/own.jsonl
-timeout 60 $dir/mixture_pack $dir/own.jsonl $dir/own.jsonl | grep -q '^two lives: the same as one$' ||
+timeout 60 $dir/mixture_pack $dir/own.jsonl $dir/own.jsonl |
+    grep -q '^two lives: the same as one$' ||
     fail 'mixture_pack: not of files'
 ! timeout 60 $dir/mixture_pack $dir/own.jsonl $dir/said 2>$dir/why || fail 'mixture_pack: any file'
 grep -q 'no line {"text"' $dir/why || fail "mixture_pack: $(cat $dir/why)"

@@ -180,11 +180,10 @@ static void describe(const config *c) {
     static const char *const rules[] = {"alone", "agree", "uneven"};
     const order_plan *o = &c->o;
     printf(
-        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, windows %u %u %u by %u, steps %d, "
-        "last %d, %s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
-        "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
-        "events %d, "
-        "kill %u\n",
+        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, windows %u %u %u by %u, "
+        "steps %d, last %d, %s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, "
+        "maps %d, heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, "
+        "share %d %d %d, events %d, kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
         o->window, o->before, o->behind, o->group, (int)o->steps, o->last, rules[o->ends],
         o->epochs, o->made, o->tokens, o->overlap, o->segments, o->longer, c->guard, c->guard_first,
