@@ -4802,34 +4802,29 @@ void dlp_pusher_close(dlp_pusher *pusher);
              nearest row above that names workers, else in the consumer. workers.num_workers =
              DLP_NONE asks for the consumer. The rows up to the last maker run in the same workers.
              One row of these names them, and one says the capacity, which counts cells of inputs.
-             Each other one may give a deadline_ms, which holds for its callback alone. The one of
-             the row with the workers then holds for each callback of a row that gives none. Each
-             row may also give retries, retry_backoff_ms, max_skips, and on_error RAISE or DROP, as
-             below; REPLACE is refused, since a cell has no other input. A try makes the items of an
-             input from its first callback on. Items of one input that were left out together are
-             listed as one, with the words of the first.
-   Attempts  In rows, a map or a later fetch that names no workers runs in the attempt of the row
-             before: in the same worker, directly after that row's callback, or after the answer to
-             its request. If one callback of an attempt fails, the attempt has failed, and is tried
-             again from the fetch on. The tries of an item, or of an input, are counted together.
-             retries, retry_backoff_ms, on_error and max_skips are those of the row that failed, if
+   Attempts  What the same workers do to an item, or to the input of a cell, is one attempt. In
+             rows, a map or later fetch that names no workers is in the attempt of the row before.
+             It runs directly after that row's callback, or after the answer to its request. If one
+             callback of an attempt fails, the attempt has failed, and is tried again from its first
+             callback on. The tries are counted together.
+   Failures  retries, retry_backoff_ms, on_error and max_skips are those of the row that failed, if
              it gives one of them. Else they are those of the row that has the workers (in a branch:
-             its workers), as placement and worker_state always are. A deadline_ms of such a row
-             holds for its callback alone. If one row of an attempt gives deadline_ms, that of the
-             row that has the workers holds for each other callback, too. dlp_error.stage is the row
-             that failed. If a process dies, that is the row whose callback ran; of an attempt of at
-             most two rows it may be the first one if max_kills is 1.
-             A row has a stage of its own if it gives other fields of workers, and in a stream if
-             it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
-             workers is a map. So has a row that gives deadline_ms, if the workers have threads in
-             flight (DLP_FETCH_THREADS). So has a row behind makers, a push, a guard, a cache, or
-             fetches of a mix (of). A second fetch has a stage of its own if it has a source or
-             stands behind a load, and so has each such row behind that fetch. A map in which
-             fields end has one, and so has each row behind that map. Such a stage has as many
-             workers as the nearest row above that names workers, placed alike. They have a
-             worker_state of their own. That row's retries and on_error hold if the row gives none.
-             If the rows run in the consumer, those of the nearest row above that gives them hold.
-             open tells of it by a warning.
+             its workers), as placement and worker_state always are. DLP_ON_ERROR_REPLACE is refused
+             up to the last maker: an input has no other one. A deadline_ms of a row without workers
+             holds for its callback alone. The deadline of the row with the workers then holds for
+             each other callback. dlp_error.stage is the row that failed. If a process
+             dies, that is the row whose callback ran; of an attempt of at most two rows it may be
+             the first one if max_kills is 1. Items of one input that were left out together are
+             listed as one, with the words of the first.
+   Stages    A row has a stage of its own if it gives other fields of workers, and in a stream if it
+             gives any. So has a row behind makers, a push, a guard, a cache, or fetches of a mix
+             (of). So has a second fetch that has a source or stands behind a load, a map in which
+             fields end, and each such row behind one of these two. So has a row that gives
+             DLP_ON_ERROR_REPLACE behind a map with workers, or deadline_ms behind threads in flight
+             (DLP_FETCH_THREADS). Such a stage has as many workers as the nearest row above that
+             names workers, placed alike, with a worker_state of their own. That row's retries and
+             on_error hold if the row gives none. If the rows run in the consumer, those of the
+             nearest row above that gives them hold. open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
@@ -53849,7 +53844,10 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            a fetch, and before a pack. DLP_PACK_FIT, fields that end and a cache may stand behind a
            zip or mix. Maps directly above a window behind a zip or mix run, and the window
            shuffles; before, neither did anything. Where the workers of makers take all cores, next
-           copies batches of up to 1 MiB.
+           copies batches of up to 1 MiB. A window may stand behind a pack, and shuffles its rows.
+           With window.group, items of similar length come together. A list may be a range of a
+           source (list.first); n_items below the source's number was refused. A map of batches may
+           add fields. With trace_rows a batch tells the list and the number of each row's item.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

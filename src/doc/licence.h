@@ -32,7 +32,10 @@
            a fetch, and before a pack. DLP_PACK_FIT, fields that end and a cache may stand behind a
            zip or mix. Maps directly above a window behind a zip or mix run, and the window
            shuffles; before, neither did anything. Where the workers of makers take all cores, next
-           copies batches of up to 1 MiB.
+           copies batches of up to 1 MiB. A window may stand behind a pack, and shuffles its rows.
+           With window.group, items of similar length come together. A list may be a range of a
+           source (list.first); n_items below the source's number was refused. A map of batches may
+           add fields. With trace_rows a batch tells the list and the number of each row's item.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
