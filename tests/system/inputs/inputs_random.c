@@ -626,7 +626,9 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
             from = states;
         }
         now_.kill_every = l->processes && l->makers > 0 ? c->kill_every : 0;
-        if ((what = run_life(&now_, l, at, from)) != NULL) return what;
+        what = run_life(&now_, l, at, from);
+        if (what != NULL && strstr(what, "a state has room for") != NULL) return ""; /* refused */
+        if (what != NULL) return what;
         errors_ |= ranks_[0].raised != 0;
         if (ranks_[0].over) break;
         at = ranks_[0].saved;
