@@ -148,7 +148,7 @@ static double window(int workers) {
                                .verb = DLP_FILTER,
                                .filter = {.keep = even},
                                .workers = {.num_workers = workers}},
-                              {.name = "window", .verb = DLP_WINDOW, .window = {WINDOW}},
+                              {.name = "window", .verb = DLP_WINDOW, .window = {.items = WINDOW}},
                               {.name = "batch",
                                .verb = DLP_BATCH,
                                .batch = {.batch_size = BATCH, .copy_workers = DLP_NONE}}};
@@ -364,7 +364,8 @@ static double by_table(enum made_verb verb, int workers) {
                                 .filter = {.keep = made_keep},
                                 .workers = {.num_workers = workers}};
     if (verb == WINDOWED)
-        nodes[n++] = (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {HAND_WINDOW}};
+        nodes[n++] =
+            (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {.items = HAND_WINDOW}};
     nodes[n++] = (dlp_node){.name = "batch",
                             .verb = DLP_BATCH,
                             .batch = {.batch_size = BATCH, .last = DLP_LAST_PARTIAL}};

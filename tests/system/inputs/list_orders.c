@@ -762,11 +762,13 @@ static dlp_pipe *range_open(int kind, int shuffle, int range, uint32_t workers, 
     static const dlp_source source = {.dataset = &ds};
     const dlp_sampler_desc s = {.order = shuffle, .subset = own, .n_subset = SUBSET};
     const dlp_pipe_desc d = {.seed = SEED, .epochs = EPOCHS, .resume = from};
-    dlp_node nodes[4] = {
-        {.name = "list", .verb = DLP_LIST, .list = {.order = &s}},
-        {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source}, .workers = {workers}},
-        {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}},
-        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
+    dlp_node nodes[4] = {{.name = "list", .verb = DLP_LIST, .list = {.order = &s}},
+                         {.name = "read",
+                          .verb = DLP_FETCH,
+                          .fetch = {.source = &source},
+                          .workers = {.num_workers = (int32_t)workers}},
+                         {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}},
+                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
     dlp_pipe *p = NULL;
     dlp_error err;
     int rc;

@@ -138,9 +138,10 @@ static const char *not_given(const char *text) {
 static int is_nameless(const outcome *o, const char *what) {
     const dlp_error *e = &o->error;
     const uint64_t wired = now_.kinds | (has(SCRATCH) ? UINT64_C(1) << DECODE : 0);
-    char text[512];
+    char text[512], *cure;
     const char *field;
     snprintf(text, sizeof text, "%s: %s: %s", e->stage, e->field, e->message);
+    if ((cure = strstr(text, ", or use ")) != NULL) *cure = 0; /* it may name what is not there */
     if (o->rc >= 0 || e->code != o->rc || !e->message[0] || (!e->stage[0] && !e->field[0]))
         return wrong("%s: refused with %s: %s", what, dlp_code_name(o->rc), text);
     if (kinds_in(text, wired) == 0 && !(now_.processes && has_word(text, "placement", 9)))

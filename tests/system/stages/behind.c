@@ -735,7 +735,6 @@ static void rows__out_of_place__refused_by_name(void) {
                            .verb = DLP_FILTER,
                            .filter = {.keep = keep_row},
                            .workers = {.num_workers = 2}};
-    const dlp_node cut_ = {.name = "cut", .verb = DLP_PACK, .pack = {.tokens = 4}};
     dlp_node window = {.name = "window", .verb = DLP_WINDOW}, ends;
     const dlp_node all_keep = {.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_row}};
     const dlp_node touches = {.name = "touches", .verb = DLP_MAP, .map = {.item = touch}};

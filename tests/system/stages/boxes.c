@@ -273,7 +273,7 @@ static void resume__groups_with_other_lengths__refused(void) {
         r.group_by = i < 2 ? "text" : NULL;
         if (known(&r) <= 0) continue;
         r.pipe.resume = &base[3].state; /* 24 rows are given */
-        seen->longer = i % 2;
+        seen->longer = (uint32_t)i % 2;
         if (begin(&r, &p, -1) != DLP_OK) continue;
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == (i == 1 ? DLP_ERR_RESUME : DLP_OK));
         CHECK(i != 1 || strstr(dlp_pipe_error(p)->message, "the window of stream 0 has changed"));
@@ -520,7 +520,7 @@ static void kill__at_each_instruction_of_a_copy__same_rows(void) {
     CHECK(rc == DLP_END && ok && k == n && dlp_pipe_close(p) == DLP_OK);
     printf("boxes: %u deaths, up to instruction %u, %u sweeps\n", seen->kills, seen->far,
            seen->sweeps);
-    CHECK(seen->kills > test_share(20, 500) && seen->far > 100);
+    CHECK(seen->kills > (uint32_t)test_share(20, 500) && seen->far > 100);
 }
 #endif
 

@@ -765,7 +765,8 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_GRAPH, "early", "behind the row that joins the branches",
                 row_put(&t, 3, (dlp_node){.name = "early", .verb = DLP_BATCH}));
         REFUSED(DLP_ERR_GRAPH, "window", "stands in a branch",
-                row_put(&t, 3, (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {4}}));
+                row_put(&t, 3,
+                        (dlp_node){.name = "window", .verb = DLP_WINDOW, .window = {.items = 4}}));
         REFUSED(DLP_ERR_GRAPH, "load", "must stand directly after the list",
                 (row_put(&t, 5, (dlp_node){.name = "load", .verb = DLP_LOAD}), t.from[1] = "load"));
         REFUSED(DLP_ERR_ARG, "push", "push.source is NULL",

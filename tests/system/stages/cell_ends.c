@@ -442,7 +442,7 @@ static dlp_node list_node(void) {
 static uint32_t table_end(dlp_node *to) {
     uint32_t n = 0;
     if (how.window > 0)
-        to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {how.window}};
+        to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = how.window}};
     to[n++] = (dlp_node){
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = how.batch, .last = how.last}};
     return n;
@@ -952,7 +952,7 @@ static void cell_ends__what_no_map_may_say__refused_in_words(void) {
     r = (refusal){"workers", "ends", "workers", "share workers"};
     REFUSED(first_own, own);
     r = (refusal){"behind a window", "ends", "map.ends", "above \"mixed\""};
-    REFUSED(good, {.name = "mixed", .verb = DLP_WINDOW, .window = {4}}, ends);
+    REFUSED(good, {.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 4}}, ends);
     r = (refusal){"behind a cache", "ends", "map.ends", "above \"kept\""};
     REFUSED(good, {.name = "kept", .verb = DLP_CACHE, .cache = {1 << 20}}, ends);
     r = (refusal){"behind a guard", "ends", "map.ends", "above \"look\""};

@@ -887,7 +887,7 @@ static void window__of_70000_inputs__in_cells_of_one_window(void) {
          .verb = DLP_FILTER,
          .filter = {.keep = wide_keep},
          .workers = {.num_workers = 2}},
-        {.name = "window", .verb = DLP_WINDOW, .window = {WIDE_WINDOW}},
+        {.name = "window", .verb = DLP_WINDOW, .window = {.items = WIDE_WINDOW}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 50}}};
     const dlp_pipe_desc run = {.prefetch_factor = 2};
     dlp_pipe *p = NULL;
@@ -948,7 +948,7 @@ static bool window_of_cheap_inputs(void) {
                                .verb = DLP_FILTER,
                                .filter = {.keep = wide_keep},
                                .workers = {.num_workers = 1}},
-                              {.name = "window", .verb = DLP_WINDOW, .window = {4096}},
+                              {.name = "window", .verb = DLP_WINDOW, .window = {.items = 4096}},
                               {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 64}}};
     const dlp_pipe_desc run = {.prefetch_factor = 4};
     dlp_pipe *p = NULL;

@@ -387,7 +387,7 @@ static dlp_node list_node(void) {
 static uint32_t table_end(dlp_node *to) {
     uint32_t n = 0;
     if (how.window > 0)
-        to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {how.window}};
+        to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = how.window}};
     to[n++] = (dlp_node){
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = how.batch, .last = how.last}};
     return n;
@@ -1001,7 +1001,8 @@ static void stacks__too_much__refused_in_words(void) {
             nodes[3] = (dlp_node){.name = "a", .verb = DLP_PACK, .pack = {.tokens = 4}}, n = 4;
         nodes[1].load.shuffle_items = at == 8;
         if (at == 9) n = 4;
-        if (at == 9) nodes[n++] = (dlp_node){.name = "c", .verb = DLP_WINDOW, .window = {4}};
+        if (at == 9)
+            nodes[n++] = (dlp_node){.name = "c", .verb = DLP_WINDOW, .window = {.items = 4}};
         if (at >= 8) nodes[n++] = (dlp_node){.name = "b", .verb = DLP_CACHE, .cache = {1 << 20}};
         nodes[n] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}};
         memset(&err, 0, sizeof err);
