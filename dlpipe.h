@@ -4959,10 +4959,10 @@ typedef struct dlp_node_list {
                          come. If the source has more items, the others do not come */
     uint64_t first;  /* items first .. first + n_items - 1 of the source come, with their indices: a
                        list for training and one for validation are two ranges of one source. The
-                       range must end within the source. 0 with open_end, a mix, a subset, or an
-                       order that draws or is a function. Before a load: only with a filter, expand
-                       or window behind it, or in a branch, and without weights. load.items has the
-                       numbers of the parts before the range, too */
+                       range must end within the source. 0 with open_end, a mix, fetch.of, a subset,
+                       or an order that draws or is a function. Before a load: only with a filter,
+                       expand, window or pack behind its fetch, or in a branch, and without weights.
+                       load.items has the numbers of the parts before the range, too */
     int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
                          load node it shuffles the parts, and load.shuffle_items shuffles the items
                          inside a part */
@@ -49951,10 +49951,15 @@ static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const bool once =
         l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
     if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.of != 0 && l->mix == NULL)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        "0 with fetch.of, where the items of several sources are numbered together",
+                        (int64_t)l->first);
     if (!once)
         return dlpi_bad(t->p, node->name, "list.first",
                         t->load != NULL
-                            ? "0 before a load without a filter, expand or window, or with weights"
+                            ? "0 with weights, or before a load whose fetch has no filter, expand, "
+                              "window or pack behind it"
                             : "0 with a mix, a subset, or an order that draws",
                         (int64_t)l->first);
     if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */

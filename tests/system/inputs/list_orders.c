@@ -916,7 +916,11 @@ static void list__range__refused(void) {
     nodes[1] = (dlp_node){.name = "load",
                           .verb = DLP_LOAD,
                           .load = {.load = load, .max_items = 4, .max_part_bytes = 64}};
-    refused(nodes, 3, "list.first", "0 before a load without a filter, expand or window");
+    refused(nodes, 3, "list.first", "0 with weights, or before a load whose fetch has no filter");
+    nodes[0].list.n_items = 0;
+    nodes[1] =
+        (dlp_node){.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source, .of = 1}};
+    refused(nodes, 3, "list.first", "0 with fetch.of");
 }
 
 /* A desc that no order has is refused in the list of each branch, also beside a longer list. */
