@@ -25727,6 +25727,7 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
         bit = dlpi_path_move(&c, wide, bit, &path, false);
         if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
             return c.phase_bits > DLPI_DRAW_BITS ? "mix.legs" : "sampler";
+        if (q->rule == NULL && path.row.place > s->batch * q->each) return "sampler";
     }
     return NULL;
 }
@@ -29279,10 +29280,11 @@ static void dlpi_packed_count(dlp_pipe *p, uint32_t i, bool out) {
     for (;;) {
         const uint64_t given = x->begun ? 0 : to->at.place % most;
         const uint64_t rest = epoch - (to->given + to->rows - given);
+        const bool other = given > to->given; /* no such state was saved */
         uint64_t n = epoch > 0 && rest < most ? rest : most;
         if (last && x->known < n) n = x->known;
-        if (last && n <= given && given > 0) dlpi_found_changed(p, i, given);
-        if (x->known < n || n <= given) return;
+        if (other || (last && n <= given && given > 0)) dlpi_found_changed(p, i, given);
+        if (other || x->known < n || n <= given) return;
         x->known -= n;
         x->begun = true;
         to->rows += n - given;
