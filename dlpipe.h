@@ -4954,10 +4954,10 @@ typedef struct dlp_node_list {
                          come. If the source has more items, the others do not come */
     uint64_t first;  /* items first .. first + n_items - 1 of the source come, with their indices: a
                        list for training and one for validation are two ranges of one source. The
-                       range must end within the source. 0 with open_end, a mix, a subset, or an
-                       order that draws or is a function. Before a load: only with a filter, expand
-                       or window behind it, or in a branch, and without weights. load.items has the
-                       numbers of the parts before the range, too */
+                       range must end within the source. 0 with open_end, a mix, fetch.of, a subset,
+                       or an order that draws or is a function. Before a load: only with a filter,
+                       expand, window or pack behind its fetch, or in a branch, and without weights.
+                       load.items has the numbers of the parts before the range, too */
     int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
                          load node it shuffles the parts, and load.shuffle_items shuffles the items
                          inside a part */
@@ -25722,6 +25722,7 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
         bit = dlpi_path_move(&c, wide, bit, &path, false);
         if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
             return c.phase_bits > DLPI_DRAW_BITS ? "mix.legs" : "sampler";
+        if (q->rule == NULL && path.row.place > s->batch * q->each) return "sampler";
     }
     return NULL;
 }
@@ -29275,10 +29276,11 @@ static void dlpi_packed_count(dlp_pipe *p, uint32_t i, bool out) {
     for (;;) {
         const uint64_t given = x->begun ? 0 : to->at.place % most;
         const uint64_t rest = epoch - (to->given + to->rows - given);
+        const bool other = given > to->given; /* no such state was saved */
         uint64_t n = epoch > 0 && rest < most ? rest : most;
         if (last && x->known < n) n = x->known;
-        if (last && n <= given && given > 0) dlpi_found_changed(p, i, given);
-        if (x->known < n || n <= given) return;
+        if (other || (last && n <= given && given > 0)) dlpi_found_changed(p, i, given);
+        if (other || x->known < n || n <= given) return;
         x->known -= n;
         x->begun = true;
         to->rows += n - given;
@@ -49947,10 +49949,15 @@ static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const bool once =
         l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
     if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.of != 0 && l->mix == NULL)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        "0 with fetch.of, where the items of several sources are numbered together",
+                        (int64_t)l->first);
     if (!once)
         return dlpi_bad(t->p, node->name, "list.first",
                         t->load != NULL
-                            ? "0 before a load without a filter, expand or window, or with weights"
+                            ? "0 with weights, or before a load whose fetch has no filter, expand, "
+                              "window or pack behind it"
                             : "0 with a mix, a subset, or an order that draws",
                         (int64_t)l->first);
     if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
@@ -51706,8 +51713,8 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     rc = dlpi_expand_take(t->p, &one, m->capacity, 0);
     if (rc != DLP_OK) return rc;
     x->input = m->input;
-    if ((rc = dlpi_table_order(t, b)) != DLP_OK) return rc;
     rc = dlpi_makers_levels(t, m, &one);
+    if (rc == DLP_OK) rc = dlpi_table_order(t, b); /* a range has fewer inputs than the load */
     x->has_rooms = false; /* fields that end lie in cells: workers serve several branches */
     b->made = one.fields;
     b->n_made = one.n_fields;

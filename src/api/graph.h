@@ -231,10 +231,10 @@ typedef struct dlp_node_list {
                          come. If the source has more items, the others do not come */
     uint64_t first;  /* items first .. first + n_items - 1 of the source come, with their indices: a
                        list for training and one for validation are two ranges of one source. The
-                       range must end within the source. 0 with open_end, a mix, a subset, or an
-                       order that draws or is a function. Before a load: only with a filter, expand
-                       or window behind it, or in a branch, and without weights. load.items has the
-                       numbers of the parts before the range, too */
+                       range must end within the source. 0 with open_end, a mix, fetch.of, a subset,
+                       or an order that draws or is a function. Before a load: only with a filter,
+                       expand, window or pack behind its fetch, or in a branch, and without weights.
+                       load.items has the numbers of the parts before the range, too */
     int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
                          load node it shuffles the parts, and load.shuffle_items shuffles the items
                          inside a part */

@@ -135,10 +135,11 @@ static void dlpi_packed_count(dlp_pipe *p, uint32_t i, bool out) {
     for (;;) {
         const uint64_t given = x->begun ? 0 : to->at.place % most;
         const uint64_t rest = epoch - (to->given + to->rows - given);
+        const bool other = given > to->given; /* no such state was saved */
         uint64_t n = epoch > 0 && rest < most ? rest : most;
         if (last && x->known < n) n = x->known;
-        if (last && n <= given && given > 0) dlpi_found_changed(p, i, given);
-        if (x->known < n || n <= given) return;
+        if (other || (last && n <= given && given > 0)) dlpi_found_changed(p, i, given);
+        if (other || x->known < n || n <= given) return;
         x->known -= n;
         x->begun = true;
         to->rows += n - given;

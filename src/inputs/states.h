@@ -44,6 +44,7 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
         bit = dlpi_path_move(&c, wide, bit, &path, false);
         if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
             return c.phase_bits > DLPI_DRAW_BITS ? "mix.legs" : "sampler";
+        if (q->rule == NULL && path.row.place > s->batch * q->each) return "sampler";
     }
     return NULL;
 }

@@ -40,8 +40,8 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     rc = dlpi_expand_take(t->p, &one, m->capacity, 0);
     if (rc != DLP_OK) return rc;
     x->input = m->input;
-    if ((rc = dlpi_table_order(t, b)) != DLP_OK) return rc;
     rc = dlpi_makers_levels(t, m, &one);
+    if (rc == DLP_OK) rc = dlpi_table_order(t, b); /* a range has fewer inputs than the load */
     x->has_rooms = false; /* fields that end lie in cells: workers serve several branches */
     b->made = one.fields;
     b->n_made = one.n_fields;

@@ -30,10 +30,15 @@ static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const bool once =
         l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
     if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.of != 0 && l->mix == NULL)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        "0 with fetch.of, where the items of several sources are numbered together",
+                        (int64_t)l->first);
     if (!once)
         return dlpi_bad(t->p, node->name, "list.first",
                         t->load != NULL
-                            ? "0 before a load without a filter, expand or window, or with weights"
+                            ? "0 with weights, or before a load whose fetch has no filter, expand, "
+                              "window or pack behind it"
                             : "0 with a mix, a subset, or an order that draws",
                         (int64_t)l->first);
     if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */

@@ -851,6 +851,47 @@ static void list__range_of_parts__their_items(void) {
     CHECK(dlp_pipe_next(p, &b) == DLP_END && dlp_pipe_close(p) == DLP_OK);
 }
 
+/* Parts of two ranges, in the branches of a mix: each item once in an epoch. */
+static void list__ranges_of_parts_in_branches__their_items(void) {
+    const dlp_node load = {.name = "load",
+                           .verb = DLP_LOAD,
+                           .load = {.load = two_items, .max_items = 2, .max_part_bytes = 64}};
+    const dlp_node read = {.name = "read",
+                           .verb = DLP_FETCH,
+                           .fetch = {.fetch = of_part, .fields = fields_, .n_fields = 2}};
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        dlp_node nodes[] = {
+            {.name = "list", .verb = DLP_LIST, .list = {.first = 5, .n_items = 10}},
+            load,
+            read,
+            {.name = "later", .verb = DLP_LIST, .list = {.first = 25, .n_items = 10}},
+            load,
+            read,
+            {.name = "mix", .verb = DLP_MIX, .from = (const char *const[]){"read", "read2", NULL}},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 40}}};
+        uint32_t came[35] = {0};
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        nodes[4].name = "load2";
+        nodes[5].name = "read2";
+        nodes[0].list.shuffle = nodes[3].list.shuffle = shuffle;
+        CHECK(dlp_pipe_open(&p, nodes, 8, &(dlp_pipe_desc){.epochs = 2}, &err) == DLP_OK);
+        for (uint32_t e = 1; e <= 2; e++) {
+            int rc = dlp_pipe_next(p, &b);
+            CHECK(rc == DLP_OK);
+            if (rc != DLP_OK) break;
+            CHECK(b->count == 40);
+            for (uint32_t i = 0; i < b->count; i++)
+                if (b->index[i] < 35) came[b->index[i]]++;
+            for (uint32_t k = 0; k < 35; k++)
+                CHECK(came[k] == 2 * e * (k / 5 % 4 == 1 || k / 5 % 4 == 2));
+            dlp_pipe_release(p, b);
+        }
+        dlp_pipe_close(p);
+    }
+}
+
 static void list__range__refused(void) {
     static dlp_dataset ds = {.n_items = ITEMS, .fields = fields_, .n_fields = 2, .fetch = fetch};
     static const dlp_source source = {.dataset = &ds};
@@ -877,7 +918,10 @@ static void list__range__refused(void) {
     nodes[1] = (dlp_node){.name = "load",
                           .verb = DLP_LOAD,
                           .load = {.load = load, .max_items = 4, .max_part_bytes = 64}};
-    refused(nodes, 3, "list.first", "0 before a load without a filter, expand or window");
+    refused(nodes, 3, "list.first", "0 with weights, or before a load whose fetch has no filter");
+    nodes[0].list.n_items = 0;
+    nodes[1] = (dlp_node){.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source, .of = 1}};
+    refused(nodes, 3, "list.first", "0 with fetch.of");
 }
 
 /* A desc that no order has is refused in the list of each branch, also beside a longer list. */
@@ -1003,6 +1047,7 @@ int main(int argc, char **argv) {
     lists__not_before_makers__refused();
     list__range__rows_of_the_subset();
     list__range_of_parts__their_items();
+    list__ranges_of_parts_in_branches__their_items();
     list__range__refused();
     branches__bad_order__refused_in_each_list();
     branches__mix_with_another_seed_than_the_pipe__refused();

@@ -8,6 +8,7 @@
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +306,7 @@ static void window__behind_a_pack__each_row_once(int fit, uint32_t items) {
     static uint64_t plain[TOKENS], mixed[TOKENS], rest[TOKENS];
     static dlp_state states[TOKENS];
     dlp_node nodes[] = {list_(), expand_(), pack_(), batch_(1), batch_(1)};
+    inside_state never, other;
     uint32_t n, moved = 0;
     memset(&now_, 0, sizeof now_);
     nodes[2].pack.rule = fit ? DLP_PACK_FIT : DLP_PACK_CUT;
@@ -315,6 +317,13 @@ static void window__behind_a_pack__each_row_once(int fit, uint32_t items) {
     for (uint32_t k = 0; k + 1 < n; k += 3)
         CHECK(rows_of(nodes, 5, &states[k], rest, NULL) == n - k - 1 &&
               memcmp(rest, &mixed[k + 1], (n - k - 1) * sizeof *rest) == 0);
+    memcpy(&other, &states[1], sizeof other);
+    memcpy(&never, &states[0], sizeof never);
+    memcpy(never.sampler, other.sampler, sizeof never.sampler);
+    never.sampler_bytes = other.sampler_bytes;
+    inside_state_seal(&never);
+    memcpy(&states[0], &never, sizeof never); /* more rows of the window than were given */
+    CHECK(items == 2 || rows_of(nodes, 5, &states[0], rest, NULL) == 0);
     for (uint32_t k = 0; k < n; k++) moved += plain[k] != mixed[k];
     CHECK(moved > n / 4);
     for (uint32_t k = 0; k < n; k += items) {
