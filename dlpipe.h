@@ -1344,7 +1344,8 @@ typedef struct dlp_batch {
        and behind a pack, as a packed row is made of several items. A retried or replaced row tells
        of the item that stands there. A row with valid[] = 0 may have zeros.
        list: which list or push of the table, from 0 on in the table's order; for a zip the
-       first of it. If the one list has a mix: the dataset.
+       first of it. If the one list has a mix, or a sampler made by dlp_mix_sampler: the dataset.
+       Buckets over a mix: 0, unless list.mix names the mix, too.
        number: of the item, from 0 on, among those that the last load or expand has made of the
        input that `index` names. Filters leave out items, not numbers. 0: no load or expand makes
        items. Shuffled items of a load before an expand are counted in the order of the pass.
@@ -27331,17 +27332,18 @@ DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) 
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
-static int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
+DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
     return dlpi_line_make(by, true);
 }
 
 /* Try each input of cell c once, as x says. If the inputs are plain, what is alike for all of them
-   is done once. Returns 0 or the failed input's code. */
+   is done once. A worker that tells which row's callback runs (a process) does it one by one, since
+   the loop for plain inputs does not tell. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
     dlpi_line b;
-    if (!x->plain || cell->rec != 0) {
+    if (!x->plain || w->shows || cell->rec != 0) {
         if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
         return dlpi_input_each(w, c);
     }
@@ -33246,11 +33248,7 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* Try each input of cell c once. A worker that tells which row's callback runs (a process) does it
-   one by one, since the loop for plain inputs does not tell. Returns 0 or the failed input's code.
-   */
 static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
-    if (w->shows) return dlpi_input_each(w, c);
     return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
 }
 

@@ -42,7 +42,8 @@ typedef struct dlp_batch {
        and behind a pack, as a packed row is made of several items. A retried or replaced row tells
        of the item that stands there. A row with valid[] = 0 may have zeros.
        list: which list or push of the table, from 0 on in the table's order; for a zip the
-       first of it. If the one list has a mix: the dataset.
+       first of it. If the one list has a mix, or a sampler made by dlp_mix_sampler: the dataset.
+       Buckets over a mix: 0, unless list.mix names the mix, too.
        number: of the item, from 0 on, among those that the last load or expand has made of the
        input that `index` names. Filters leave out items, not numbers. 0: no load or expand makes
        items. Shuffled items of a load before an expand are counted in the order of the pass.

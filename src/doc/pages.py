@@ -652,11 +652,17 @@ def api(sections):
 # ---- examples/python/dlpipe.pyi ------------------------------------------------------------------
 
 STUBS = """# What editors and type checkers know of dlpipe.py. "make headers" writes this file.
-from typing import Any, Iterator, Sequence, TypedDict, Union
+from typing import Any, Iterator, List, Sequence, TypedDict, Union
 
 %s
 structs: dict[str, Any]
 lib: Any
+INDEX: int
+VALID: int
+LENGTHS: int
+OFFSETS: int
+LIST: int
+NUMBER: int
 
 class Error(Exception):
     code: int
@@ -677,13 +683,17 @@ class Batch:
     count: int
     epoch: int
     sequence: int
-    names: list[str]
+    names: List[str] # Batch.list is another list
     def tensor(self, name: str) -> Tensor: ...
     def rows(self, what: int, name: Union[str, None] = ...) -> Tensor: ...
     def __getitem__(self, name: str) -> Any: ...
     def lengths(self, name: str) -> Any: ...
     @property
     def index(self) -> Any: ...
+    @property
+    def list(self) -> Any: ...
+    @property
+    def number(self) -> Any: ...
 
 class Pipe:
     def __init__(self, nodes: Sequence[dlp_node], *,%s) -> None: ...

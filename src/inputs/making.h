@@ -475,17 +475,18 @@ DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) 
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
-static int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
+DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
     return dlpi_line_make(by, true);
 }
 
 /* Try each input of cell c once, as x says. If the inputs are plain, what is alike for all of them
-   is done once. Returns 0 or the failed input's code. */
+   is done once. A worker that tells which row's callback runs (a process) does it one by one, since
+   the loop for plain inputs does not tell. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
     dlpi_line b;
-    if (!x->plain || cell->rec != 0) {
+    if (!x->plain || w->shows || cell->rec != 0) {
         if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
         return dlpi_input_each(w, c);
     }

@@ -325,7 +325,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const uint64_t rows = p->batch_rows, n = c->n_fields;
     return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
            dlpi_in_slot(c, c->s.final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
-           dlpi_in_slot(c, p->slot.fate, rows, 4) && dlpi_in_slot(c, p->slot.traced, rows, 6) &&
+           dlpi_in_slot(c, p->slot.fate, rows, 4) && dlpi_in_slot(c, p->slot.traced, 3 * rows, 2) &&
            p->slot.traced % 4 == 0 && p->slot.lengths % 8 == 0 &&
            (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));

@@ -10,11 +10,7 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* Try each input of cell c once. A worker that tells which row's callback runs (a process) does it
-   one by one, since the loop for plain inputs does not tell. Returns 0 or the failed input's code.
-   */
 static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
-    if (w->shows) return dlpi_input_each(w, c);
     return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
 }
 

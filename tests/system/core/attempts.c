@@ -548,6 +548,43 @@ static void processes__die_in_a_row__its_policy_holds(void) {
     once_ = 0;
 }
 
+static int dies_at_3(void *user, dlp_item *it) {
+    if (it->index == 3) raise(SIGKILL);
+    return first(user, it);
+}
+
+/* A process dies in the first row of a cell that has only a fetch, a map and a filter, or an
+   expand. Its policy holds already at the first death: the item is left out, and nothing else. */
+static void processes__die_in_a_fetch_before_a_maker__its_policy_holds(int expands) {
+    static const dlp_node makers[] = {
+        {.name = "k", .verb = DLP_FILTER, .filter = {.keep = keep_all}},
+        {.name = "x", .verb = DLP_EXPAND, .expand = {.expand = make_one, .max_out = 1}}};
+    dlp_node nodes[] = {LIST, FETCH("f", &a_, dies_at_3), MAP("m", change_nothing), makers[expands],
+                        BATCH};
+    dlp_shm_desc shm = {.max_kills = 1};
+    const dlp_pipe_desc d = {.shm = &shm};
+    dlp_error e = {.code = 0};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint64_t skips, rows = 0;
+    dlp_skip skip;
+    int rc;
+    nodes[1].workers.on_error = DLP_ON_ERROR_DROP;
+    nodes[3].workers =
+        (dlp_workers_desc){.num_workers = 1, .placement = DLP_PLACE_PROCESSES, .retries = 1};
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &d, &e) == DLP_OK);
+    if (p == NULL) return;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        rows += b->valid_count;
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rc == DLP_END && rows == ITEMS - 1);
+    if (rc != DLP_END) printf("  %s: %s\n", dlp_pipe_error(p)->stage, dlp_pipe_error(p)->message);
+    CHECK(dlp_pipe_skips(p, &skip, 1, &skips) == 1 && skips == 1);
+    CHECK(skip.index == 3 && skip.code == DLP_ERR_KILLED);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* What cannot hold for a row of a cell is refused by the row's name. */
 static void cells__policy_that_cannot_hold__refused(void) {
     static const char *const from[] = {"k", "g", NULL};
@@ -589,6 +626,8 @@ int main(void) {
     cells__policy_that_cannot_hold__refused();
     rows__each_has_its_own_policy__as_a_direct_count_says();
     if (TEST_PROCESSES) processes__die_in_a_row__its_policy_holds();
+    for (int expands = 0; TEST_PROCESSES && expands < 2; expands++)
+        processes__die_in_a_fetch_before_a_maker__its_policy_holds(expands);
     attempts__rows_behind_makers__are_tried_as_the_row_before();
     attempts__rows_that_say_nothing__are_tried_as_the_row_before();
     return test_end("attempts");
