@@ -49928,13 +49928,15 @@ static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n)
     d->function_id = dlpi_absorb(dlpi_absorb(d->function_id, first), ~n); /* for states */
 }
 
-/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
+/* Return how many items, or parts, the source behind a list has: that of a load, or the first one of
+   its fetch rows. 0: no source says it. */
 DLPI_COLD
 static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
-    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
-    if (t->n > 1 && node[1].verb == DLP_LOAD) return dlpi_load_counts(&node[1].load);
-    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
-    return source->dataset->n_items;
+    const dlp_node *row = node + 1, *end = t->nodes + t->n;
+    if (row < end && row->verb == DLP_LOAD) return dlpi_load_counts(&row->load);
+    while (row < end && row->verb == DLP_FETCH && row->fetch.source == NULL) row++;
+    if (row == end || row->verb != DLP_FETCH || row->fetch.of != 0) return 0;
+    return row->fetch.source->dataset != NULL ? row->fetch.source->dataset->n_items : 0;
 }
 
 /* Let the order *s of a list run over a range of the source's items, if the row asks for less than
@@ -50173,7 +50175,8 @@ DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
     const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
-    const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
+    const bool told = l != NULL && t->load == NULL && /* a range has a source's number already */
+                      (l->mix != NULL || (l->n_items != 0 && l->n_items == t->n_items));
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;

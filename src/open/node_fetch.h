@@ -78,7 +78,8 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
     const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
-    const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
+    const bool told = l != NULL && t->load == NULL && /* a range has a source's number already */
+                      (l->mix != NULL || (l->n_items != 0 && l->n_items == t->n_items));
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;

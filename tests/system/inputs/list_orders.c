@@ -924,6 +924,30 @@ static void list__range__refused(void) {
     refused(nodes, 3, "list.first", "0 with fetch.of");
 }
 
+/* The first row with a source says how many items there are; the others have as many. */
+static void list__range_of_a_later_source__rows_or_words(void) {
+    static dlp_dataset ds = {
+        .n_items = ITEMS, .fields = fields_ + 1, .n_fields = 1, .fetch = fetch};
+    static const dlp_source source = {.dataset = &ds};
+    static dlp_dataset few = {.n_items = 9, .fields = fields_, .n_fields = 1, .fetch = fetch};
+    static const dlp_source other = {.dataset = &few};
+    dlp_node nodes[4] = {{.name = "list", .verb = DLP_LIST, .list = {.first = 250, .n_items = 50}},
+                         {.name = "read",
+                          .verb = DLP_FETCH,
+                          .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 1}},
+                         {.name = "more", .verb = DLP_FETCH, .fetch = {.source = &source}},
+                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    dlp_plan plan;
+    CHECK(dlp_nodes_plan(nodes, 4, &(dlp_pipe_desc){.seed = SEED}, &plan, NULL) == DLP_OK);
+    nodes[0].list.first = 251;
+    refused(nodes, 4, "list.first", "is 251 and 50 items follow, but the source has 300 items");
+    nodes[0].list.first = 3;
+    nodes[1] = nodes[2];
+    nodes[2] = (dlp_node){.name = "list", .verb = DLP_FETCH, .fetch = {.source = &other}};
+    nodes[0].name = "items";
+    refused(nodes, 4, "source.dataset.n_items", "n_items is 9, must be 300, as in the first fetch");
+}
+
 /* A desc that no order has is refused in the list of each branch, also beside a longer list. */
 static void branches__bad_order__refused_in_each_list(void) {
     static const struct {
@@ -1049,6 +1073,7 @@ int main(int argc, char **argv) {
     list__range_of_parts__their_items();
     list__ranges_of_parts_in_branches__their_items();
     list__range__refused();
+    list__range_of_a_later_source__rows_or_words();
     branches__bad_order__refused_in_each_list();
     branches__mix_with_another_seed_than_the_pipe__refused();
     mix__source_of_another_count__named_as_the_mix();
