@@ -559,8 +559,8 @@ static void processes__die_in_a_fetch_before_a_maker__its_policy_holds(int expan
     static const dlp_node makers[] = {
         {.name = "k", .verb = DLP_FILTER, .filter = {.keep = keep_all}},
         {.name = "x", .verb = DLP_EXPAND, .expand = {.expand = make_one, .max_out = 1}}};
-    dlp_node nodes[] = {LIST, FETCH("f", &a_, dies_at_3), MAP("m", change_nothing),
-                        makers[expands], BATCH};
+    dlp_node nodes[] = {LIST, FETCH("f", &a_, dies_at_3), MAP("m", change_nothing), makers[expands],
+                        BATCH};
     dlp_shm_desc shm = {.max_kills = 1};
     const dlp_pipe_desc d = {.shm = &shm};
     dlp_error e = {.code = 0};

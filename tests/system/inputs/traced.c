@@ -348,8 +348,7 @@ static void rows__any_table__tell_their_items(int kind) {
 static void others__take_batches__told_alike(int kind, int subscribes) {
     char name[64];
     const dlp_shm_desc share = {.name = name, .share = DLP_SHARE_EACH, .wait_subscribers = 1};
-    table t = {
-        .kind = kind, .traced = 1, .outs = !subscribes, .shm = subscribes ? &share : NULL};
+    table t = {.kind = kind, .traced = 1, .outs = !subscribes, .shm = subscribes ? &share : NULL};
     dlp_error err = {.code = 0};
     dlp_pipe *p = NULL;
     dlp_out *out = NULL;
