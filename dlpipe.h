@@ -49928,8 +49928,8 @@ static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n)
     d->function_id = dlpi_absorb(dlpi_absorb(d->function_id, first), ~n); /* for states */
 }
 
-/* Return how many items, or parts, the source behind a list has: that of a load, or the first one of
-   its fetch rows. 0: no source says it. */
+/* Return how many items, or parts, the source behind a list has. It is that of a load, or the first
+   one of the list's fetch rows. 0: no source says it. */
 DLPI_COLD
 static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
     const dlp_node *row = node + 1, *end = t->nodes + t->n;
