@@ -274,8 +274,9 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_input_plain is true. Returns 0, DLP_SKIP or a failure's code. */
-DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
+   which dlpi_input_plain is true. shows: the worker tells whose callback runs; a constant. Returns
+   0, DLP_SKIP or a failure's code. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
     uint8_t *to = dlpi_line_place(b, l);
@@ -288,12 +289,14 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     else
         dlpi_item_begins(to, l);
     dlpi_input_lay(&in, to, l, &b->fields, true);
+    if (shows) dlpi_op_tells(b->w, x->row);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
+        if (shows) dlpi_op_tells(b->w, l->program.op->row);
         rc = dlpi_op_keep(b->w, l->program.op, &b->given);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->program.op->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
@@ -301,6 +304,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
         rc = dlpi_level_ops(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
+    if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
@@ -410,8 +414,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_input_plain is
-   true; a constant. Returns 0 or the failed input's code. */
-DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
+   true; a constant. shows: as for dlpi_line_plain. Returns 0 or the failed input's code. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
@@ -427,7 +431,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
         b->added = 0;
         if (x->found.joins != NULL) x->found.joins->trace(w->p, b->c, &b->number);
     }
-    rc = plain                  ? dlpi_line_plain(b)
+    rc = plain                  ? dlpi_line_plain(b, shows)
          : x->part.load != NULL ? dlpi_line_load(b)
                                 : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
@@ -463,7 +467,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     if (rc != 0) return rc;
     cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
-    return dlpi_line_make(&b, false);
+    return dlpi_line_make(&b, false, false);
 }
 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
@@ -476,17 +480,23 @@ DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) 
 }
 
 DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true);
+    return dlpi_line_make(by, true, false);
+}
+
+/* The same in a worker that tells which row's callback runs (a process). */
+static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *by) {
+    const int rc = dlpi_line_make(by, true, true);
+    dlpi_op_back(w, 0);
+    return rc;
 }
 
 /* Try each input of cell c once, as x says. If the inputs are plain, what is alike for all of them
-   is done once. A worker that tells which row's callback runs (a process) does it one by one, since
-   the loop for plain inputs does not tell. Returns 0 or the failed input's code. */
+   is done once. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
     dlpi_line b;
-    if (!x->plain || w->shows || cell->rec != 0) {
+    if (!x->plain || cell->rec != 0) {
         if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
         return dlpi_input_each(w, c);
     }
@@ -497,6 +507,7 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b);
     return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b);
 }
 
