@@ -52,7 +52,7 @@ SHARING := $(basename $(notdir $(shell grep -lE 'include .*(dlpipe_shm|shm_rig)|
              $(addsuffix /*.c,$(TESTED)) tests/rig/*.h 2>/dev/null)))
 # Of these, those that can leave out what has processes.
 SHARING := $(filter-out queue_offer overrun pipe_badinput pipe_fault tar lines tokens \
-             branches,$(SHARING))
+             branches attempts,$(SHARING))
 PORTABLE := $(addprefix portable/,$(filter-out model% crash_steps s3_% push push_life push_plan \
                 pipe_deadline ranks_env $(SHARING),$(UNITS)))
 FOREIGN_UNITS += $(PORTABLE)

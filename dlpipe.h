@@ -10566,8 +10566,8 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
 /* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
    is the index at a keyed position of the epoch. For draws with replacement it is one more draw, at
    a position after the end of any epoch. *o stays at its epoch, because a copy of it is used. */
-static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
-                                       uint32_t k) {
+DLPI_COLD static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch,
+                                                 uint64_t position, uint32_t k) {
     dlpi_order view = *o;
     uint64_t index = 0, behind = (uint64_t)1 << 63;
     uint64_t random = dlpi_absorb(
@@ -17639,7 +17639,7 @@ static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Try the parked row t->row again, by a worker that runs one row at a time. */
-static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_COLD static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);

@@ -54,7 +54,7 @@ static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Try the parked row t->row again, by a worker that runs one row at a time. */
-static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_COLD static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
