@@ -27340,7 +27340,7 @@ DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI
     return dlpi_line_make(by, true, false);
 }
 
-/* The same in a worker that tells which row's callback runs (a process). */
+/* Do what dlpi_input_plain_one does, in a worker that tells whose callback runs (a process). */
 static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *by) {
     const int rc = dlpi_line_make(by, true, true);
     dlpi_op_back(w, 0);
