@@ -10,6 +10,8 @@
 #include "../dlpipe.h" /* before any system header */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { CORPORA = 2, LONGEST = 512, T = 256, STEPS = 300 };
