@@ -393,10 +393,10 @@
    with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
-   makes 633 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
-   692 KB with them. It is 479 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 651 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   711 KB with them. It is 498 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call. With DLPIPE_ONLY_LOADER dlpipe.h has 201 KB of
-   code and compiles in 0.37 of the time, and that program has 199 KB. With DLPIPE_WITH_TOKENS, too,
+   code and compiles in 0.37 of the time, and that program has 200 KB. With DLPIPE_WITH_TOKENS, too,
    dlpipe.h has 221 KB. Tables for unwinding (.eh_frame) are a ninth of the code. Debuggers and
    exceptions of C++ callbacks use them; -fno-asynchronous-unwind-tables leaves them out.
 
@@ -13361,10 +13361,10 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added;        /* items that later stages add behind those of fetch */
-    const dlp_mix *mix;      /* that of the list; NULL: it has none */
-    dlpi_source_ops *traces; /* the source's table, if rows are traced (inputs/trace.h) */
-    dlp_identity identity;   /* what the data of all sources are, in the order of the table */
+    uint64_t n_added;         /* items that later stages add behind those of fetch */
+    const dlp_mix *mix;       /* that of the list; NULL: it has none */
+    dlpi_source_ops *origins; /* the source's table, if rows are traced (inputs/origin.h) */
+    dlp_identity identity;    /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
 /* What a pipe does that has given batches away as tensors. */
@@ -23337,7 +23337,7 @@ typedef struct dlpi_found_joins {
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
     /* Return the branch of the first item of the row of cell c. *number: gets that of the item,
        while its cell is kept; or NULL. */
-    uint32_t (*trace)(const dlp_pipe *p, uint32_t c, uint64_t *number);
+    uint32_t (*origin)(const dlp_pipe *p, uint32_t c, uint64_t *number);
 } dlpi_found_joins;
 
 /* The first epoch that ended early because a branch was out. The scheduler writes it once, and the
@@ -25521,12 +25521,12 @@ static uint64_t dlpi_origin_item(dlpi_worker *w, uint32_t s, uint32_t row, uint6
 /* Have rows traced from now on, if the pipe's desc asks for it. */
 DLPI_COLD static void dlpi_origin_begin(dlp_pipe *p) {
     const dlp_sampler_desc *s = dlpi_sampler_of(p);
-    if (p->datasets.traces == NULL) return;
+    if (p->datasets.origins == NULL) return;
     if (s->function == dlpi_mix_function) p->datasets.mix = s->function_user;
-    *p->datasets.traces = *p->source;
-    p->datasets.traces->indices = dlpi_origin_indices;
-    p->datasets.traces->item = dlpi_origin_item;
-    p->source = p->datasets.traces;
+    *p->datasets.origins = *p->source;
+    p->datasets.origins->indices = dlpi_origin_indices;
+    p->datasets.origins->item = dlpi_origin_item;
+    p->source = p->datasets.origins;
 }
 #endif /* DLPIPE_NO_MIX */
 
@@ -27265,8 +27265,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->last = dlpi_input_last(x);
     b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
-    b->left_out = 0;
-    b->number = 0;
+    b->left_out = b->number = 0;
     b->given = dlpi_input_given(w, x, b->of);
 }
 
@@ -27286,7 +27285,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
         b->added = 0;
-        if (x->found.joins != NULL) x->found.joins->trace(w->p, b->c, &b->number);
+        if (b->last->number_at > 0 && x->found.joins != NULL)
+            x->found.joins->origin(w->p, b->c, &b->number);
     }
     rc = plain                  ? dlpi_line_plain(b, shows)
          : x->part.load != NULL ? dlpi_line_load(b)
@@ -27711,8 +27711,8 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
 
 /* Return the branch of a joined row's first item, which lies at *row. *number: gets the item's
    number, or NULL. */
-static uint32_t dlpi_branches_trace(const dlp_pipe *p, const dlpi_branches *j,
-                                    const dlpi_found_row *row, uint64_t *number) {
+static uint32_t dlpi_branches_origin(const dlp_pipe *p, const dlpi_branches *j,
+                                     const dlpi_found_row *row, uint64_t *number) {
     const dlpi_branch *b = dlpi_branch_of_cell(j, row->cell);
     const dlpi_level *l = dlpi_input_last(&b->x);
     const uint8_t *cell = dlpi_input_cell_at(p, &b->x, row->cell);
@@ -33154,14 +33154,14 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Return the number of a row's item. *list: behind a zip or mix the branch of its first item. */
-DLPI_COLD static uint32_t dlpi_expand_trace(dlpi_worker *w, uint32_t s, uint32_t row,
-                                            uint64_t epoch DLPI_UNREAD,
-                                            uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
-                                            uint32_t *list) {
+DLPI_COLD static uint32_t dlpi_expand_origin(dlpi_worker *w, uint32_t s, uint32_t row,
+                                             uint64_t epoch DLPI_UNREAD,
+                                             uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
+                                             uint32_t *list) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     const dlpi_level *l = dlpi_input_last(x);
-    if (x->found.joins != NULL) *list = x->found.joins->trace(w->p, from->cell, NULL);
+    if (x->found.joins != NULL) *list = x->found.joins->origin(w->p, from->cell, NULL);
     return dlpi_item_number(l,
                             dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
 }
@@ -33183,7 +33183,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .origin = dlpi_expand_trace,
+    .origin = dlpi_expand_origin,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .path = DLPI_MAKERS_PATH,
     .input = "input",
@@ -33278,13 +33278,13 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
 }
 
 /* Return the number of the row's first item. *list: its branch. */
-DLPI_COLD static uint32_t dlpi_branches_row_trace(dlpi_worker *w, uint32_t s, uint32_t row,
-                                                  uint64_t epoch DLPI_UNREAD,
-                                                  uint64_t position DLPI_UNREAD,
-                                                  uint32_t k DLPI_UNREAD, uint32_t *list) {
+DLPI_COLD static uint32_t dlpi_branches_row_origin(dlpi_worker *w, uint32_t s, uint32_t row,
+                                                   uint64_t epoch DLPI_UNREAD,
+                                                   uint64_t position DLPI_UNREAD,
+                                                   uint32_t k DLPI_UNREAD, uint32_t *list) {
     uint64_t number;
-    *list = dlpi_branches_trace(w->p, w->p->source_stage->self, &dlpi_found_rows_of(w->p, s)[row],
-                                &number);
+    *list = dlpi_branches_origin(w->p, w->p->source_stage->self, &dlpi_found_rows_of(w->p, s)[row],
+                                 &number);
     return (uint32_t)number;
 }
 
@@ -33460,7 +33460,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .slot_bytes = dlpi_branches_slot_bytes,
     .row_bytes = sizeof(dlpi_branches_row),
     .row = dlpi_branches_row_extra,
-    .origin = dlpi_branches_row_trace,
+    .origin = dlpi_branches_row_origin,
     .config = dlpi_branches_config,
     .params = "streams, steps_per_epoch, weights, and n_items, order, max_out and id of branches",
     .path = "path up to the zip or mix, position behind it",
@@ -33498,11 +33498,11 @@ static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
     return 0;
 }
 
-static uint32_t dlpi_joined_trace(const dlp_pipe *p, uint32_t c, uint64_t *number) {
+static uint32_t dlpi_joined_origin(const dlp_pipe *p, uint32_t c, uint64_t *number) {
     const dlpi_expand *x = p->source_stage->self;
     const uint8_t *from = dlpi_input_bytes(p, c) + x->arrived_at;
-    return dlpi_branches_trace(p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from,
-                               number);
+    return dlpi_branches_origin(p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from,
+                                number);
 }
 
 static const dlpi_found_joins dlpi_joined_joins = {
@@ -33518,7 +33518,7 @@ static const dlpi_found_joins dlpi_joined_joins = {
     .put = dlpi_joined_put,
     .take = dlpi_joined_take,
     .fetch = dlpi_joined_fetch,
-    .trace = dlpi_joined_trace,
+    .origin = dlpi_joined_origin,
 };
 
 static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
@@ -35765,7 +35765,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, datasets.traces), p->slot.traced > 0 ? sizeof *p->source : 0},
+        {offsetof(dlp_pipe, datasets.origins), p->slot.traced > 0 ? sizeof *p->source : 0},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     memcpy(out, all, sizeof all);

@@ -4,7 +4,7 @@
 #include "build/links.h"
 #include "build/check.h"
 #include "build/placement.h"
-#include "inputs/widen.h" /* needs: parts */
+#include "inputs/batch_fields.h" /* needs: parts */
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 /* Set how many batches may be under way, how many slots and cells the pipe has, and how long its
@@ -170,7 +170,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, datasets.traces), p->slot.traced > 0 ? sizeof *p->source : 0},
+        {offsetof(dlp_pipe, datasets.origins), p->slot.traced > 0 ? sizeof *p->source : 0},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     memcpy(out, all, sizeof all);

@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_fault, system/core/pipe_deadline */
 #include "inputs/check.h"
-#include "inputs/trace.h" /* needs: mix */
+#include "inputs/origin.h" /* needs: mix */
 #include "deliver/deliver.h"
 #include "build/limits.h"
 #include "build/placement.h"

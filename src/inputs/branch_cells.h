@@ -24,8 +24,8 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
 
 /* Return the branch of a joined row's first item, which lies at *row. *number: gets the item's
    number, or NULL. */
-static uint32_t dlpi_branches_trace(const dlp_pipe *p, const dlpi_branches *j,
-                                    const dlpi_found_row *row, uint64_t *number) {
+static uint32_t dlpi_branches_origin(const dlp_pipe *p, const dlpi_branches *j,
+                                     const dlpi_found_row *row, uint64_t *number) {
     const dlpi_branch *b = dlpi_branch_of_cell(j, row->cell);
     const dlpi_level *l = dlpi_input_last(&b->x);
     const uint8_t *cell = dlpi_input_cell_at(p, &b->x, row->cell);

@@ -170,7 +170,7 @@ typedef struct dlpi_found_joins {
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
     /* Return the branch of the first item of the row of cell c. *number: gets that of the item,
        while its cell is kept; or NULL. */
-    uint32_t (*trace)(const dlp_pipe *p, uint32_t c, uint64_t *number);
+    uint32_t (*origin)(const dlp_pipe *p, uint32_t c, uint64_t *number);
 } dlpi_found_joins;
 
 /* The first epoch that ended early because a branch was out. The scheduler writes it once, and the

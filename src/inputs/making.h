@@ -408,8 +408,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->last = dlpi_input_last(x);
     b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
-    b->left_out = 0;
-    b->number = 0;
+    b->left_out = b->number = 0;
     b->given = dlpi_input_given(w, x, b->of);
 }
 
@@ -429,7 +428,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
         b->added = 0;
-        if (x->found.joins != NULL) x->found.joins->trace(w->p, b->c, &b->number);
+        if (b->last->number_at > 0 && x->found.joins != NULL)
+            x->found.joins->origin(w->p, b->c, &b->number);
     }
     rc = plain                  ? dlpi_line_plain(b, shows)
          : x->part.load != NULL ? dlpi_line_load(b)

@@ -309,10 +309,10 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added;        /* items that later stages add behind those of fetch */
-    const dlp_mix *mix;      /* that of the list; NULL: it has none */
-    dlpi_source_ops *traces; /* the source's table, if rows are traced (inputs/trace.h) */
-    dlp_identity identity;   /* what the data of all sources are, in the order of the table */
+    uint64_t n_added;         /* items that later stages add behind those of fetch */
+    const dlp_mix *mix;       /* that of the list; NULL: it has none */
+    dlpi_source_ops *origins; /* the source's table, if rows are traced (inputs/origin.h) */
+    dlp_identity identity;    /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
 /* What a pipe does that has given batches away as tensors. */

@@ -29,13 +29,13 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
 }
 
 /* Return the number of the row's first item. *list: its branch. */
-DLPI_COLD static uint32_t dlpi_branches_row_trace(dlpi_worker *w, uint32_t s, uint32_t row,
-                                                  uint64_t epoch DLPI_UNREAD,
-                                                  uint64_t position DLPI_UNREAD,
-                                                  uint32_t k DLPI_UNREAD, uint32_t *list) {
+DLPI_COLD static uint32_t dlpi_branches_row_origin(dlpi_worker *w, uint32_t s, uint32_t row,
+                                                   uint64_t epoch DLPI_UNREAD,
+                                                   uint64_t position DLPI_UNREAD,
+                                                   uint32_t k DLPI_UNREAD, uint32_t *list) {
     uint64_t number;
-    *list = dlpi_branches_trace(w->p, w->p->source_stage->self, &dlpi_found_rows_of(w->p, s)[row],
-                                &number);
+    *list = dlpi_branches_origin(w->p, w->p->source_stage->self, &dlpi_found_rows_of(w->p, s)[row],
+                                 &number);
     return (uint32_t)number;
 }
 
@@ -211,7 +211,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .slot_bytes = dlpi_branches_slot_bytes,
     .row_bytes = sizeof(dlpi_branches_row),
     .row = dlpi_branches_row_extra,
-    .origin = dlpi_branches_row_trace,
+    .origin = dlpi_branches_row_origin,
     .config = dlpi_branches_config,
     .params = "streams, steps_per_epoch, weights, and n_items, order, max_out and id of branches",
     .path = "path up to the zip or mix, position behind it",

@@ -127,14 +127,14 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Return the number of a row's item. *list: behind a zip or mix the branch of its first item. */
-DLPI_COLD static uint32_t dlpi_expand_trace(dlpi_worker *w, uint32_t s, uint32_t row,
-                                            uint64_t epoch DLPI_UNREAD,
-                                            uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
-                                            uint32_t *list) {
+DLPI_COLD static uint32_t dlpi_expand_origin(dlpi_worker *w, uint32_t s, uint32_t row,
+                                             uint64_t epoch DLPI_UNREAD,
+                                             uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
+                                             uint32_t *list) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     const dlpi_level *l = dlpi_input_last(x);
-    if (x->found.joins != NULL) *list = x->found.joins->trace(w->p, from->cell, NULL);
+    if (x->found.joins != NULL) *list = x->found.joins->origin(w->p, from->cell, NULL);
     return dlpi_item_number(l,
                             dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
 }
@@ -156,7 +156,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .origin = dlpi_expand_trace,
+    .origin = dlpi_expand_origin,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .path = DLPI_MAKERS_PATH,
     .input = "input",

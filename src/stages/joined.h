@@ -14,11 +14,11 @@ static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
     return 0;
 }
 
-static uint32_t dlpi_joined_trace(const dlp_pipe *p, uint32_t c, uint64_t *number) {
+static uint32_t dlpi_joined_origin(const dlp_pipe *p, uint32_t c, uint64_t *number) {
     const dlpi_expand *x = p->source_stage->self;
     const uint8_t *from = dlpi_input_bytes(p, c) + x->arrived_at;
-    return dlpi_branches_trace(p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from,
-                               number);
+    return dlpi_branches_origin(p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from,
+                                number);
 }
 
 static const dlpi_found_joins dlpi_joined_joins = {
@@ -34,7 +34,7 @@ static const dlpi_found_joins dlpi_joined_joins = {
     .put = dlpi_joined_put,
     .take = dlpi_joined_take,
     .fetch = dlpi_joined_fetch,
-    .trace = dlpi_joined_trace,
+    .origin = dlpi_joined_origin,
 };
 
 static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {

@@ -423,34 +423,41 @@ static void set_epoch__with_boxes__no_copy_beside_it(uint64_t seed) {
 
 /* ---- workers die while they copy ---- */
 
+/* Run a table with boxes in worker processes, which die in `dies`, at a copy. The batches are the n
+   ones of `base`. */
+static void run_killed(rig2 *r, int64_t n, void (*dies)(void *to, uint64_t bytes)) {
+    const dlp_shm_desc shm = {.max_kills = 100};
+    dlp_pipe *p;
+    dlp_batch *b;
+    int64_t k = 0;
+    int ok = 1, rc;
+    r->pipe.shm = &shm;
+    r->by.placement = r->fetch.placement = DLP_PLACE_PROCESSES;
+    inside_box_copies = dies;
+    if (begin(r, &p, 1) != DLP_OK) return;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        ok &= k < n && rows_of(b) == base[k].rows;
+        dlp_pipe_release(p, b);
+        k++;
+    }
+    inside_box_copies = NULL;
+    if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+    CHECK(rc == DLP_END && ok && k == n && dlp_pipe_close(p) == DLP_OK);
+}
+
 static void kill__while_it_copies__same_rows(uint64_t seed) {
     uint32_t kills = 0;
     for (int i = 0; i < test_share(8, 200); i++) {
-        dlp_shm_desc shm = {.max_kills = 100};
-        dlp_pipe *p;
-        dlp_batch *b;
         rig2 r;
-        int64_t n, k = 0;
-        int ok = 1, rc;
+        int64_t n;
         any_table(&r, &seed);
         if (r.expand.max_out < 60) r.expand.max_out = seen->most = 600;
         if (r.expand.expand == NULL) continue;
         if ((n = known(&r)) <= 0) continue;
         boxed(&r, test_pick(&seed, 3));
-        r.pipe.shm = &shm;
-        r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
         if (r.by.num_workers == 0) r.by.num_workers = 2;
         seen->kill_every = 60 + test_pick(&seed, 60); /* more than a grant has boxes */
-        inside_box_copies = copied;
-        if (begin(&r, &p, 1) != DLP_OK) continue;
-        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
-            ok &= k < n && rows_of(b) == base[k].rows;
-            dlp_pipe_release(p, b);
-            k++;
-        }
-        inside_box_copies = NULL;
-        if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
-        CHECK(rc == DLP_END && ok && k == n && dlp_pipe_close(p) == DLP_OK);
+        run_killed(&r, n, copied);
         kills += seen->kills;
     }
     CHECK(kills > 5);
@@ -491,33 +498,18 @@ static void step_from_here(void *to, uint64_t bytes) {
                          : "memory", "cc");
 }
 
-/* Rows of any length are in boxes of 32: a grant has up to 19 of them. */
+/* A cell has up to 600 items, so a grant has up to 19 boxes of 32. */
 static void kill__at_each_instruction_of_a_copy__same_rows(void) {
-    dlp_shm_desc shm = {.max_kills = 100};
-    dlp_pipe *p;
-    dlp_batch *b;
     rig2 r;
-    int64_t n, k = 0;
-    int ok = 1, rc;
+    int64_t n;
     init(&r, SMALL, 0, 600);
     r.batch.batch_size = 64;
     r.pipe.epochs = test_share(2, 36);
     if ((n = known(&r)) <= 0) return;
     boxed(&r, 0);
-    r.pipe.shm = &shm;
-    r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
     seen->death = 1;
     seen->kill_every = 25; /* more than a grant has boxes */
-    inside_box_copies = step_from_here;
-    if (begin(&r, &p, 1) != DLP_OK) return;
-    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
-        ok &= k < n && rows_of(b) == base[k].rows;
-        dlp_pipe_release(p, b);
-        k++;
-    }
-    inside_box_copies = NULL;
-    if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
-    CHECK(rc == DLP_END && ok && k == n && dlp_pipe_close(p) == DLP_OK);
+    run_killed(&r, n, step_from_here);
     printf("boxes: %u deaths, up to instruction %u, %u sweeps\n", seen->kills, seen->far,
            seen->sweeps);
     CHECK(seen->kills > (uint32_t)test_share(20, 500) && seen->far > 20);

@@ -50,10 +50,10 @@ static uint64_t dlpi_origin_item(dlpi_worker *w, uint32_t s, uint32_t row, uint6
 /* Have rows traced from now on, if the pipe's desc asks for it. */
 DLPI_COLD static void dlpi_origin_begin(dlp_pipe *p) {
     const dlp_sampler_desc *s = dlpi_sampler_of(p);
-    if (p->datasets.traces == NULL) return;
+    if (p->datasets.origins == NULL) return;
     if (s->function == dlpi_mix_function) p->datasets.mix = s->function_user;
-    *p->datasets.traces = *p->source;
-    p->datasets.traces->indices = dlpi_origin_indices;
-    p->datasets.traces->item = dlpi_origin_item;
-    p->source = p->datasets.traces;
+    *p->datasets.origins = *p->source;
+    p->datasets.origins->indices = dlpi_origin_indices;
+    p->datasets.origins->item = dlpi_origin_item;
+    p->source = p->datasets.origins;
 }
