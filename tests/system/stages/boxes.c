@@ -8,6 +8,7 @@
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/pipe_rig.h"
+#include "../../rig/inside.h"
 #include "../../rig/inside_parts.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/inputs_rig.h"
@@ -280,6 +281,28 @@ static void resume__groups_with_other_lengths__refused(void) {
         if (b != NULL) dlp_pipe_release(p, b);
         dlp_pipe_close(p);
     }
+}
+
+/* A state that says more rows of a window than its batches have given was never saved. */
+static void resume__more_of_a_window_than_was_given__refused(void) {
+    inside_state never, next;
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    dlp_state state;
+    rig2 r;
+    init(&r, SMALL, 0, 5);
+    r.window = 60;
+    if (known(&r) <= 0) return;
+    memcpy(&never, &base[0].state, sizeof never); /* 8 rows are given */
+    memcpy(&next, &base[1].state, sizeof next);   /* 16 */
+    memcpy(never.sampler, next.sampler, sizeof never.sampler);
+    never.sampler_bytes = next.sampler_bytes;
+    inside_state_seal(&never);
+    memset(&state, 0, sizeof state);
+    memcpy(&state, &never, sizeof never);
+    r.pipe.resume = &state;
+    CHECK(open_pipe(&r, &p, &err) == DLP_ERR_CORRUPT);
+    CHECK(strstr(err.message, "no pipe saves such a sampler") != NULL);
 }
 
 /* A copy takes long: it goes on when the stream is elsewhere. */
@@ -645,6 +668,7 @@ int main(int argc, char **argv) {
     run__any_table__as_without_boxes(seed);
     resume__behind_any_batch__goes_on(seed);
     resume__groups_with_other_lengths__refused();
+    resume__more_of_a_window_than_was_given__refused();
     seek__anywhere__goes_on(seed, 0);
     seek__anywhere__goes_on(seed, 1);
     seek__while_a_worker_copies__its_boxes_wait();
