@@ -8752,29 +8752,48 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
 /* A thread that waits awake, or yields, may lose its core to another program for a time slice of
    milliseconds. A thread that sleeps gets a core back as soon as it is woken, before programs that
    compute. So if a moment of a wait took DLPI_LOST_NS, all waits of this process sleep at once for
-   DLPI_LOST_TIMES as long. Then one more wait tries. So at most one part in DLPI_LOST_TIMES of the
-   time is lost.
+   as long again, and then try once more. If the core is lost again at once, they sleep for twice as
+   many times the loss as before, up to 2^DLPI_LOST_DOUBLED times. So beside programs that always
+   compute one part in 32 of the time is lost. At once means: after less time than was lost. If a
+   loss comes later, they sleep for half as many times. A program that runs now and then costs less
+   than the wake-ups would.
    In a yield the pipe's own workers may have this core, for the batches that are ahead. That is no
    loss, and mostly takes less than DLPI_LOST_NS. A moment that took longer than DLPI_LOST_MOST_NS
    counts as that: no program has a core for so long, but the process or the machine was stopped.
-   LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says */
-static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once */
+   LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says
+   LC3    dlpi_wait_doubled  any waiter, relaxed   any waiter, relaxed: a hint; used up to 5 */
+static uint64_t dlpi_wait_sleeps;  /* the clock: until then a wait sleeps at once */
+static uint32_t dlpi_wait_doubled; /* the last losses that came at once, less those that did not */
 #define DLPI_LOST_NS UINT64_C(500000)
 #define DLPI_LOST_MOST_NS UINT64_C(250000000)
-#define DLPI_LOST_TIMES 32u
+#define DLPI_LOST_DOUBLED 5u
+
+/* A moment from `from` to `now` was longer than DLPI_LOST_NS: say how long all waits sleep at
+   once. */
+DLPI_COLD static void dlpi_wait_lost(uint64_t from, uint64_t now) {
+    const uint64_t lost = now - from < DLPI_LOST_MOST_NS ? now - from : DLPI_LOST_MOST_NS;
+    const uint64_t tried = DLPI_LOAD_RLX(&dlpi_wait_sleeps); /* LC2 */
+    uint32_t doubled = DLPI_LOAD_RLX(&dlpi_wait_doubled);    /* LC3 */
+    if (doubled > DLPI_LOST_DOUBLED) doubled = DLPI_LOST_DOUBLED;
+    if (from >= tried) { /* else another thread lost its core at the same time */
+        const bool at_once = from - tried < lost;
+        if (at_once && doubled < DLPI_LOST_DOUBLED) doubled++;
+        if (!at_once && doubled > 0) doubled--;
+        DLPI_STORE_RLX(&dlpi_wait_doubled, doubled); /* LC3 */
+    }
+    DLPI_STORE_RLX(&dlpi_wait_sleeps, now + (lost << doubled)); /* LC2 */
+}
 
 /* Let a moment pass that began at `from`. Returns the clock behind it. The clock is read before the
    waiter looks, because a look may be work that takes long: a worker's look runs what it finds. */
 DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
-    uint64_t now, lost;
+    uint64_t now;
     if (makes_way)
         dlpi_yield();
     else
         dlpi_pause();
     now = dlpi_now_ns();
-    if (DLPI_LIKELY(now <= from + DLPI_LOST_NS)) return now;
-    lost = now - from < DLPI_LOST_MOST_NS ? now - from : DLPI_LOST_MOST_NS;
-    DLPI_STORE_RLX(&dlpi_wait_sleeps, now + DLPI_LOST_TIMES * lost); /* LC2 */
+    if (DLPI_UNLIKELY(now > from + DLPI_LOST_NS)) dlpi_wait_lost(from, now);
     return now;
 }
 

@@ -315,25 +315,46 @@ static int looks_long(const dlpi_wait_rule *rule, int lasts, int come) {
     return w.looks;
 }
 
-/* Let a moment pass that began so long ago. Returns for how long all sleep at once. */
-static uint64_t sleeps_after(bool makes_way, uint64_t ns) {
-    DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
-    const uint64_t now = dlpi_wait_moment(makes_way, dlpi_now_ns() - ns);
-    return dlpi_wait_sleeps == 0 ? 0 : dlpi_wait_sleeps - now;
+/* Let a moment pass that began `ns` ago, and `awake` ns after all had last slept at once. Returns
+   for how long all sleep at once now. */
+static uint64_t sleeps_after(bool makes_way, uint64_t ns, uint64_t awake) {
+    const uint64_t from = dlpi_now_ns() - ns;
+    DLPI_STORE_RLX(&dlpi_wait_sleeps, from > awake ? from - awake : 0);
+    const uint64_t before = dlpi_wait_sleeps, now = dlpi_wait_moment(makes_way, from);
+    return dlpi_wait_sleeps == before ? 0 : dlpi_wait_sleeps - now;
+}
+
+/* Check that a loss of 2 ms, so long after a sleep, lets all sleep for 2^doubled times as long. */
+static void check_doubled(bool makes_way, uint64_t awake, uint32_t doubled) {
+    CHECK(sleeps_after(makes_way, 2000000, awake) >= UINT64_C(2000000) << doubled);
+    CHECK(dlpi_wait_doubled == doubled);
 }
 
 static void wait__core_was_lost__sleeps_at_once_for_a_while(void) {
     const dlpi_wait_rule yields = {.yields = 9}, spins = {.spin_ns = 30000000};
-    const uint64_t most = DLPI_LOST_TIMES * DLPI_LOST_MOST_NS;
+    const uint64_t at_once = 100000, later = 1000000000;
     for (int spin = 0; spin < 2; spin++) {
         const dlpi_wait_rule *rule = spin ? &spins : &yields;
-        CHECK(sleeps_after(spin == 0, 2000000) >= DLPI_LOST_TIMES * UINT64_C(2000000));
+        DLPI_STORE_RLX(&dlpi_wait_doubled, 0u);
+        check_doubled(spin == 0, later, 0);
         CHECK(looks_long(rule, 0, 1) == 0); /* whoever waits now sleeps at once */
         DLPI_STORE_RLX(&dlpi_wait_sleeps, dlpi_now_ns());
         CHECK(looks_long(rule, 0, 1) == 1); /* the time is over */
+        for (uint32_t i = 1; i < 8; i++) check_doubled(spin == 0, at_once, i < 5 ? i : 5);
+        check_doubled(spin == 0, later, 4);
+        check_doubled(spin == 0, at_once, 5);
+        /* two threads lost their cores at the same time: that is one loss */
+        DLPI_STORE_RLX(&dlpi_wait_sleeps, dlpi_now_ns() + later);
+        dlpi_wait_moment(spin == 0, dlpi_now_ns() - 2000000);
+        CHECK(dlpi_wait_doubled == 5);
+        DLPI_STORE_RLX(&dlpi_wait_doubled, UINT32_MAX); /* a hint, whatever it says */
+        check_doubled(spin == 0, later, 4);
         /* the process was stopped for a second or longer */
-        CHECK(sleeps_after(spin == 0, dlpi_now_ns() / 2) <= most);
-        CHECK(dlpi_now_ns() / 2 < DLPI_LOST_MOST_NS || sleeps_after(spin == 0, 1000000000) == most);
+        DLPI_STORE_RLX(&dlpi_wait_doubled, 0u);
+        CHECK(dlpi_now_ns() / 2 < later ||
+              sleeps_after(spin == 0, later, later) == DLPI_LOST_MOST_NS);
+        CHECK(sleeps_after(spin == 0, dlpi_now_ns() / 2, 0) <= 2 * DLPI_LOST_MOST_NS);
+        DLPI_STORE_RLX(&dlpi_wait_doubled, 0u);
     }
 }
 
@@ -343,7 +364,7 @@ static void wait__work_of_the_pipe__is_no_lost_core(void) {
     const dlpi_wait_rule yields = {.yields = 9}, spins = {.spin_ns = 30000000};
     int told = 0, yielded = 0;
     for (int round = 0; round < 2 * ROUNDS; round++) {
-        yielded += sleeps_after(true, 400000) != 0;
+        yielded += sleeps_after(true, 400000, UINT64_C(1000000000)) != 0;
         DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
         looks_long(round % 2 ? &yields : &spins, 1, 1);
         told += dlpi_wait_sleeps != 0;
