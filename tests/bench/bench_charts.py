@@ -163,8 +163,10 @@ def bar_drawn(out, x, y, height, scale, bar, value):
 def bars_drawn(chart, bars, label, each, y):
     """The bars below each other; each label and heading once. Gives the parts and the end."""
     out, before, height = [], None, 12 if chart.get("legend") else 16
-    tops = [max([max(b.cells[i].number, b.cells[i].high or 0) for b in bars if b.cells[i]] or [1])
-            for i in range(len(chart["panels"]))]
+    def top(i, bar):
+        """The longest of a panel; with "apart", of what stands under the bar's heading."""
+        return max([max(b.cells[i].number, b.cells[i].high or 0) for b in bars if b.cells[i] and
+                    not (chart.get("apart") and b.heading != bar.heading)] or [1])
     first = y
     def axes(end):
         return [f"<path class='axis' d='M{LEFT + label + i * each:.1f} {first}V{end}'/>"
@@ -191,8 +193,8 @@ def bars_drawn(chart, bars, label, each, y):
                                more=f" text-anchor='end'{bold}"))
         for i, value in enumerate(bar.cells):
             if value:
-                bar_drawn(out, LEFT + label + i * each, y, height, (each - 74) / tops[i], bar,
-                          value)
+                bar_drawn(out, LEFT + label + i * each, y, height,
+                          (each - 74) / top(i, bar), bar, value)
         y += height + 2
         before = bar
     return axes(y + 4) + out, y
@@ -286,6 +288,17 @@ def by_hand(name, kind, column, peers):
     return bar(name, kind, *[(f"^hand_{row},.*variant default,", column, peers, "hand")
                              for row in ("784B", "1MiB")],
                heading="code by hand, in a run of its own; dlpipe as it comes, which clears rows")
+
+
+def by_hand_too():
+    """Verbs whose items are copied, beside the same by hand: one panel for each size."""
+    return [bar(name, kind,
+                *[(f"^compose_{row},.*item bytes {size},", column, ["by hand"])
+                  for size in (784, 16384)],
+                heading="2 workers, items that are copied: 784 bytes, and 16 KiB on the right")
+            for verb, row in (("filter", "filter"), ("filter and window", "window"),
+                              ("expand", "expand"), ("mix", "mix"))
+            for name, kind, column in ((verb, OURS, "ours"), ("the same by hand", OTHER, "theirs"))]
 
 
 def wirings():
@@ -392,6 +405,7 @@ CHARTS = {
     "compose": {
         "title": "What a stage adds: nanoseconds an item", "unit": LESS, "base": "theirs",
         "panels": ["2 workers", "16 workers"], "note": "empty callbacks; plain has no such stage",
+        "apart": True,
         "bars": [bar(name, kind, *[(f"compose_{row}, workers {w},", "ours") for w in (2, 16)])
                  for name, kind, row in (
                      ("plain", FLOOR, "plain"), ("map", OURS, "map_fused"),
@@ -399,7 +413,7 @@ CHARTS = {
                      ("filter and window", OURS, "window"), ("expand", OURS, "expand"),
                      ("second fetch", OURS, "zip_fused"),
                      ("second fetch, own workers", OURS, "zip"), ("mix", OURS, "mix"),
-                     ("fields that end, own workers", OURS, "scratch"))],
+                     ("fields that end, own workers", OURS, "scratch"))] + by_hand_too(),
     },
     "ragged": {
         "title": "Items of any length: nanoseconds an item", "unit": LESS, "base": "theirs",
