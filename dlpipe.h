@@ -3836,7 +3836,9 @@ int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
    them at once. It does so by its own io_uring on Linux 5.6 and later. It uses in_flight threads
    with pread instead, if the kernel is older, if the system forbids io_uring, or if use_threads is
    1. The order and the bytes are the same. Use it if reading waits for a disk or a network. A file
-   that is in memory already costs as much as with fetch, or a little more.
+   that is in memory already costs as much as with fetch, or a little more. io_uring takes less of
+   the processor than threads do. But a worker's ring copies files that are in memory one after the
+   other. So with fewer workers than cores its threads, which use more cores, may be faster.
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);

@@ -393,11 +393,12 @@ CHARTS = {
     },
     "files": {
         "title": "Files of 100 KB, files a second", "unit": MORE, "base": "theirs", "legend": True,
-        "panels": ["cold page cache", "warm page cache"], "note": "4, 16 or 64 reads in flight",
-        "bars": [bar(f"{k} in flight", kind,
-                     *[(f"files_100k_{t}_{form}_k{k},", column, None, None, "near")
+        "panels": ["cold page cache", "warm page cache"],
+        "note": "in flight: reads of each worker",
+        "bars": [bar(f"{w} worker{'s' * (w > 1)}, {k} in flight", kind,
+                     *[(f"files_100k_{t}_{form}_k{k}, workers {w},", column, None, None, "near")
                        for t in ("cold", "warm")], name=name)
-                 for k in (4, 16, 64) for name, kind, form, column in
+                 for w in (1, 2) for k in (4, 16) for name, kind, form, column in
                  (("dlpipe, io_uring", OURS, "ring", "ours"),
                   ("dlpipe, threads", OWN, "threads", "ours"),
                   ("one pread after another", OTHER, "ring", "theirs"))],

@@ -1,6 +1,7 @@
-/* Items out of files: 3,000 of about 100 KiB in shuffled order, by a ring and by threads,
-   each with K under way, against a loop of open, fstat, pread, close (peer "pread"); out of memory
-   (warm) and after posix_fadvise DONTNEED (cold: contents, not directories). One worker.
+/* Items out of files: 3,000 of about 100 KiB in shuffled order, by a pipe with one worker or two,
+   whose workers read by a ring or by threads, each with K under way, against a loop of open, fstat,
+   pread, close (peer "pread"); out of memory (warm) and after posix_fadvise DONTNEED (cold:
+   contents, not directories). The pipe starts and ends within a sample.
 
    Arguments: rounds (5, at most 16), directory for the files (build/bench). One JSON object per
    line on standard output and in build/bench/files.jsonl; bytes_per_item is the mean
@@ -8,9 +9,8 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "bench_rig.h"
-#include "../rig/sources.h"
 
-enum { FILES = 3000, LEAST = 70 * 1024, MOST = 130 * 1024, ROWS = 64 };
+enum { FILES = 3000, LEAST = 70 * 1024, MOST = 130 * 1024, ROWS = 64, BATCH = 32 };
 
 static char dir[400];
 static char *paths[FILES];
@@ -60,12 +60,12 @@ static void prepare(int cold) {
 
 /* How files are read, and what it took. */
 struct way {
-    int cold, threads, k;
+    int cold, threads, k, workers;
     uint64_t samples;
     double cpu_s;
 };
 
-/* Each sample has an order of its own; both sides take the same ones. */
+/* Each sample has an order of its own. */
 static dlp_permutation order_of(const struct way *w) {
     dlp_permutation order;
     dlp_permutation_init(&order, FILES, 1, w->samples);
@@ -100,65 +100,51 @@ static double by_pread(void *arg) {
     return rate;
 }
 
-/* What the fetch stage does with it. */
-static double source_all(const dlp_permutation *order, int threads, int k) {
+/* Take all files from a pipe, and read a byte of each. */
+static double source_all(uint64_t seed, const struct way *w) {
     static const dlp_field field = {"bytes", DLP_U8, 1, {MOST}, 1, 0};
-    static dlp_item items[256];
-    static uint64_t lengths[256];
-    static void *data[256];
-    dlp_files_desc desc = {.n_items = FILES,
-                           .paths = (const char *const *)paths,
-                           .fields = &field,
-                           .n_fields = 1,
-                           .use_threads = threads,
-                           .in_flight = k};
-    dlp_item *done[256], *spare[256];
-    int code[256], n_spare = k;
-    uint64_t begin, next = 0, over = 0;
+    const dlp_files_desc desc = {.n_items = FILES,
+                                 .paths = (const char *const *)paths,
+                                 .fields = &field,
+                                 .n_fields = 1,
+                                 .use_threads = w->threads,
+                                 .in_flight = w->k};
+    dlp_loader_desc loader = {.batch_size = BATCH,
+                              .num_workers = w->workers,
+                              .shuffle = 1,
+                              .seed = seed,
+                              .pipe = {.prefetch_factor = 2 * ROWS / BATCH}};
     dlp_source *files;
-    dlp_source fetch = {0};
-    void *state;
+    dlp_pipe *p;
+    dlp_batch *batch;
+    uint64_t begin, over = 0;
     if (dlp_files_open(&files, &desc, NULL) != DLP_OK) fail("dlp_files_open");
-    source_into(files, &fetch);
-    if (fetch.workers.worker_init(files, 0, &state) != 0) fail("worker_init");
-    for (int i = 0; i < k; i++) spare[i] = &items[i];
+    loader.source = files;
     begin = dlpi_now_ns();
-    while (over < FILES) {
-        int n;
-        while (n_spare > 0 && next < FILES) {
-            dlp_item *item = spare[--n_spare];
-            size_t at = (size_t)(item - items);
-            item->index = dlp_permutation_at(order, next);
-            item->data = &data[at];
-            item->length = &lengths[at];
-            data[at] = rows + next++ % ROWS * MOST;
-            if (fetch.async.submit(files, state, item) != 0) fail("submit");
-        }
-        n = fetch.async.reap(files, state, done, code, k, 1000);
-        for (int i = 0; i < n; i++) {
-            if (code[i] != 0) fail("a file");
-            spare[n_spare++] = done[i];
-        }
-        over += (uint64_t)n;
+    if (dlp_loader_open(&p, &loader, NULL) != DLP_OK) fail("dlp_loader_open");
+    while (dlp_pipe_next(p, &batch) == DLP_OK) {
+        const uint8_t *row = batch->fields[0].data;
+        for (uint32_t i = 0; i < (uint32_t)batch->count; i++, row += MOST) over += *row == 42;
+        dlp_pipe_release(p, batch);
     }
     begin = dlpi_now_ns() - begin;
-    fetch.workers.worker_exit(files, 0, state);
+    dlp_pipe_close(p);
     dlp_source_close(files);
+    if (over != FILES) fail("a file");
     return FILES * 1e9 / (double)begin;
 }
 
 static double by_source(void *arg) {
     struct way *w = arg;
-    const dlp_permutation order = order_of(w);
     prepare(w->cold);
-    double cpu = own_cpu_seconds(), rate = source_all(&order, w->threads, w->k);
+    double cpu = own_cpu_seconds(), rate = source_all(w->samples, w);
     w->cpu_s += own_cpu_seconds() - cpu;
     w->samples++;
     return rate;
 }
 
-static void measure(int cold, int threads, int k, int rounds) {
-    struct way ours = {cold, threads, k, 0, 0}, theirs = ours;
+static void measure(int cold, int threads, int k, int workers, int rounds) {
+    struct way ours = {cold, threads, k, workers, 0, 0}, theirs = ours;
     struct series s = {0};
     char name[64];
     struct measure m = {.bench = name, .unit = "file/s"};
@@ -168,14 +154,14 @@ static void measure(int cold, int threads, int k, int rounds) {
     compete(&s, "pread", "", by_pread, &theirs);
     run_rounds(&s, name, rounds);
     snprintf(m.extra, sizeof m.extra,
-             ",\"bytes_per_item\":%.0f,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g",
-             (double)total / FILES, ours.cpu_s * 1e6 / FILES / (double)ours.samples,
+             ",\"workers\":%d,\"bytes_per_item\":%.0f,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g",
+             workers, (double)total / FILES, ours.cpu_s * 1e6 / FILES / (double)ours.samples,
              theirs.cpu_s * 1e6 / FILES / (double)theirs.samples);
     put(&m, &s, 0, 1);
 }
 
 int main(int argc, char **argv) {
-    static const int depth[] = {4, 16, 64};
+    static const int depth[] = {4, 16};
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
     if (rounds < 1 || rounds > MAX_ROUNDS) return 2;
     rows = malloc((size_t)ROWS * MOST);
@@ -185,8 +171,10 @@ int main(int argc, char **argv) {
     memset(rows, 1, (size_t)ROWS * MOST);
     make_files(argc > 2 ? argv[2] : "build/bench");
     for (int cold = 1; cold >= 0; cold--)
-        for (int i = 0; i < 3; i++)
-            for (int threads = 0; threads < 2; threads++) measure(cold, threads, depth[i], rounds);
+        for (int workers = 1; workers <= 2; workers++)
+            for (int i = 0; i < 2; i++)
+                for (int threads = 0; threads < 2; threads++)
+                    measure(cold, threads, depth[i], workers, rounds);
     remove_files();
     return fclose(lines_file) == 0 ? 0 : 1;
 }
