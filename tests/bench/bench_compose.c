@@ -8,7 +8,9 @@
    and once more without a worker (push_inline): next reads the lanes.
    Ratios are medians of rounds. Items of 784 bytes and of 16 KiB show copies, too: a filter, a mix
    of two branches, an expander of 0 to 4 items, and a filter with a window of 1,024, each beside
-   the same written by hand (bench_compose_hand.h). Their ns are those of an input.
+   the same written by hand (bench_compose_hand.h). Their ns are those of an input. Windows of 2^16
+   and of 2^20 items behind the filter are beside that of 4,096. A sample of theirs has six windows,
+   and says what was planned and how much more memory the process had at its peak.
 
    The clock starts when a pipe has delivered WARM batches: no start of a thread is in a sample.
    A sample is of as many items as take 0.3 s, by the sample before, and takes 0.2 s at least.
@@ -139,21 +141,59 @@ static int even(void *user, const dlp_item *it) {
     return (it->index & 1) == 0;
 }
 
-static double window(int workers) {
-    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = items}},
-                              {.name = "fetch",
-                               .verb = DLP_FETCH,
-                               .fetch = {.fetch = fetch, .fields = &word, .n_fields = 1}},
-                              {.name = "filter",
-                               .verb = DLP_FILTER,
-                               .filter = {.keep = even},
-                               .workers = {.num_workers = workers}},
-                              {.name = "window", .verb = DLP_WINDOW, .window = {.items = WINDOW}},
-                              {.name = "batch",
-                               .verb = DLP_BATCH,
-                               .batch = {.batch_size = BATCH, .copy_workers = DLP_NONE}}};
-    return table(DLP_NODES(nodes));
+/* Memory of the last pipe with a window of 4,096, 2^16, 2^20 items: what was planned, and what the
+   process had at its peak above what it had before. */
+enum { WINDOWS = 3 };
+static double plan_bytes[WINDOWS], peak_bytes[WINDOWS];
+
+/* Return the bytes that a line of /proc/self/status tells. */
+static double status_bytes(const char *key) {
+    char line[256];
+    double kib = NAN;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0) kib = strtod(line + strlen(key), NULL);
+    if (f != NULL) fclose(f);
+    return kib * 1024;
 }
+
+/* Let the peak begin anew at what the process has now. */
+static void peak_forget(void) {
+    const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "5", 1) != 1) failures++;
+    if (fd >= 0) close(fd);
+}
+
+static double windowed(int workers, int which) {
+    static const uint32_t window_items[WINDOWS] = {WINDOW, 1 << 16, 1 << 20};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = items}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &word, .n_fields = 1}},
+        {.name = "filter",
+         .verb = DLP_FILTER,
+         .filter = {.keep = even},
+         .workers = {.num_workers = workers}},
+        {.name = "window", .verb = DLP_WINDOW, .window = {.items = window_items[which]}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = BATCH, .copy_workers = DLP_NONE}}};
+    const dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
+    const double before = status_bytes("VmRSS:");
+    dlp_plan plan;
+    double ns;
+    if (dlp_nodes_plan(DLP_NODES(nodes), &d, &plan, NULL) != DLP_OK) return NAN;
+    peak_forget();
+    ns = table(DLP_NODES(nodes));
+    plan_bytes[which] = (double)plan.total_bytes;
+    peak_bytes[which] = status_bytes("VmHWM:") - before;
+    return ns;
+}
+
+static double window(int workers) { return windowed(workers, 0); }
+static double window_2_16(int workers) { return windowed(workers, 1); }
+static double window_2_20(int workers) { return windowed(workers, 2); }
 
 static double expander(int workers) {
     const dlp_node nodes[] = {
@@ -387,10 +427,14 @@ struct chain {
     uint64_t items; /* of the next sample, which is to take sample_s */
 };
 
+static uint64_t least_items; /* that a sample has; 0: as many as its verbs need */
+
 /* A sample that was too short is taken again with more items. */
 static double sample_chain(void *user) {
     struct chain *c = user;
-    const double least = made.source != NULL ? 300 * BATCH : 2e5;
+    const double least = least_items > 0       ? (double)least_items
+                         : made.source != NULL ? 300 * BATCH
+                                               : 2e5;
     double ns, took, most;
     do {
         items = c->items;
@@ -438,6 +482,27 @@ static void by_producers(int producers, int rounds) {
     put_beside(&s, "compose_push", "producers", producers, 2, 0);
     put_beside(&s, "compose_push", "producers", producers, 2, 1);
     put_beside(&s, "compose_push_inline", "producers", producers, 3, 0);
+}
+
+/* Large windows beside the small one. A sample has six of the largest at least. */
+static void by_window(int workers, int rounds) {
+    const uint64_t six = UINT64_C(6) * 2 << 20;
+    struct chain chains[WINDOWS] = {{"window", window, workers, six},
+                                    {"window_2_16", window_2_16, workers, six},
+                                    {"window_2_20", window_2_20, workers, six}};
+    struct series s = {0};
+    least_items = six;
+    for (int i = 0; i < WINDOWS; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
+    run_rounds(&s, "compose_window", rounds);
+    least_items = 0;
+    for (int i = 1; i < WINDOWS; i++) {
+        char bench[32];
+        struct measure m = {.bench = bench, .unit = "ns", .lower_is_better = true};
+        snprintf(bench, sizeof bench, "compose_%s", chains[i].name);
+        snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"plan_bytes\":%.0f,\"peak_bytes\":%.0f",
+                 workers, plan_bytes[i], peak_bytes[i]);
+        put(&m, &s, i, 0);
+    }
 }
 
 static double hand_filter(int n) { return by_hand(FILTERED, n); }
@@ -498,6 +563,7 @@ int main(int argc, char **argv) {
     by_bytes(784, 2, rounds);
     by_bytes(16384, 2, rounds);
     for (int workers = 1; workers <= most; workers *= 2) by_workers(workers, rounds);
+    by_window(2, rounds);
     for (int producers = 1; producers <= PRODUCERS; producers *= 4) by_producers(producers, rounds);
     say("checksum %llx\n", (unsigned long long)checksum);
     return fclose(lines_file) != 0 || failures > 0;

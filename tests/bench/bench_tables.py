@@ -24,6 +24,7 @@ KEYS = ("workers", "producers", "subscribers", "prefetch", "item_bytes", "sharin
 BESIDES = {
     "topologies": (("plan_bytes", "memory planned, MB", 1e-6), ("wait_share", "waited, %", 100),
                    ("first_batch_ms", "first batch, ms", 1)),
+    "compose": (("plan_bytes", "memory planned, MB", 1e-6), ("peak_bytes", "peak, MB", 1e-6)),
     "s3_pipe": (("peak_bytes", "peak, MB", 1e-6), ("wait_share", "waited, %", 100),
                 ("first_batch_ms", "first batch, ms", 1)),
 }
