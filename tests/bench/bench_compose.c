@@ -157,7 +157,7 @@ static double status_bytes(const char *key) {
     return kib * 1024;
 }
 
-/* Let the peak begin anew at what the process has now. */
+/* Let the peak begin again at what the process has now. */
 static void peak_forget(void) {
     const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, "5", 1) != 1) failures++;
