@@ -50734,10 +50734,19 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
     if (before->verb == DLP_CACHE) before--;
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
-        t->makes != t->at - (before < node - 1))
+        t->makes != t->at - (before < node - 1)) {
+        const dlp_node *cache = node;
+        while (cache > t->nodes && cache->verb != DLP_CACHE && cache->verb != DLP_BATCH) cache--;
+        if (cache->verb == DLP_CACHE && cache < before)
+            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
+                               "\"%s\" stands behind \"%s\", which changes what the cache \"%s\" "
+                               "keeps; move \"%s\" above \"%s\", or \"%s\" directly behind it",
+                               node->name, before->name, cache->name, before->name, cache->name,
+                               node->name);
         return dlpi_node_bad(t, node,
                              "must stand before the batch, directly after push, load, fetch, map, "
                              "expand, filter or pack");
+    }
     return DLP_OK;
 }
 

@@ -606,6 +606,8 @@ static void refused(uint32_t n, int32_t open_end, const char *words) {
     if (strstr(err.message, words) == NULL) printf("%s: %s\n", err.stage, err.message);
 }
 
+static int same(void *user, dlp_item *item) { return (void)user, (void)item, 0; }
+
 static void window__not_behind_items__refused(void) {
     const wiring k = {.window = 9, .workers = 1};
     static const uint64_t parts[] = {ITEMS / 2, ITEMS / 2};
@@ -615,6 +617,12 @@ static void window__not_behind_items__refused(void) {
     nodes_[1] = nodes_[2]; /* list, window */
     nodes_[2] = nodes_[3];
     refused(n - 1, 0, "must stand before the batch, directly after push, load, fetch");
+    n = table(&k, &order);
+    nodes_[5] = nodes_[3]; /* fetch, cache, map, window */
+    nodes_[4] = nodes_[2];
+    nodes_[2] = (dlp_node){.name = "keep", .verb = DLP_CACHE, .cache = {.bytes = 1 << 16}};
+    nodes_[3] = (dlp_node){.name = "turn", .verb = DLP_MAP, .map = {.item = same}};
+    refused(n + 2, 0, "move \"turn\" above \"keep\", or \"mixed\" directly behind it");
     n = table(&k, &order);
     nodes_[4] = nodes_[2]; /* behind the batch */
     nodes_[2] = nodes_[3];
