@@ -52,7 +52,7 @@ SHARING := $(basename $(notdir $(shell grep -lE 'include .*(dlpipe_shm|shm_rig)|
              $(addsuffix /*.c,$(TESTED)) tests/rig/*.h 2>/dev/null)))
 # Of these, those that can leave out what has processes.
 SHARING := $(filter-out queue_offer overrun pipe_badinput pipe_fault tar lines tokens \
-             branches attempts,$(SHARING))
+             branches attempts join_random,$(SHARING))
 PORTABLE := $(addprefix portable/,$(filter-out model% crash_steps s3_% push push_life push_plan \
                 pipe_deadline ranks_env $(SHARING),$(UNITS)))
 FOREIGN_UNITS += $(PORTABLE)
@@ -67,7 +67,8 @@ WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pip
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states descriptors topologies where loader_nodes read identity push_waits \
              chunk_seams chunks version pack_flatten order_plain plan_picture \
-             tar tokens csv_floats branches pictures lines tuning pipe_stats)
+             tar tokens csv_floats branches pictures lines tuning pipe_stats \
+             branch_ends join_random overrun queue_offer rows_at writes_all)
 WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
              states)
 FOREIGN_UNITS += $(WINDOWS)

@@ -10670,7 +10670,7 @@ static size_t dlpi_names_folder(const dlpi_names *l) {
 /* Return the hash of a name of n bytes. It is the same on each system, whose slashes may differ. */
 static uint64_t dlpi_name_hash(const char *name, size_t n) {
     char plain[DLPI_PATH_MAX];
-    if (sizeof DLPI_SLASHES == sizeof "/" || n > sizeof plain) return dlpi_absorb_bytes(0, name, n);
+    if (!dlpi_is_slash('\\') || n > sizeof plain) return dlpi_absorb_bytes(0, name, n);
     for (size_t i = 0; i < n; i++) plain[i] = dlpi_name_byte(name[i]);
     return dlpi_absorb_bytes(0, plain, n);
 }

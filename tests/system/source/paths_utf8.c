@@ -10,6 +10,7 @@
 #include "../../rig/source_rig.h"
 #include "../../rig/sources.h"
 
+#undef LONG
 #define LONG "0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
 #define SEED UINT64_C(0xcbf29ce484222325)
 
