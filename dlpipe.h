@@ -418,11 +418,11 @@
        threads sleep by     futexes              conditions, as under DLPIPE_PORTABLE_WAIT
        lane of processes    yes                  wakes none: its ends look every 100 ms
        affinity             yes                  the first 64 CPUs    a warning
-       huge pages           yes                  a warning            a warning
+       huge pages           by dlpipe_shm.h      none                 none
        limits that it sees  cgroups              CPUs of the process  none
        time without a core  measured             not known            not known
        mapped file is cut   SIGBUS               the system refuses   SIGBUS
-       paths                bytes                UTF-8                bytes
+       paths                bytes                UTF-8, with / or \  bytes
        a short sleep        on time              up to 16 ms more     on time
 
      clang-cl compiles the declarations. With the headers of mingw-w64 and -fgnuc-version=4.2.1 it
@@ -3975,7 +3975,8 @@ enum {
 
 typedef struct dlp_tokens_desc {
     const char *pattern; /* pattern of glob(3), without braces, tildes and [:classes:]. Shards come
-                            in the order of the bytes of their paths. NULL: give paths */
+                            in the order of the bytes of their paths. On Windows a backslash counts
+                            as a slash, and takes no wildcard its meaning. NULL: give paths */
     const char *const *paths; /* [n_paths] shards in this order; copied. NULL: give pattern */
     uint64_t n_paths;         /* number of paths, 1..2^20. With `reads` a descriptor is open for
                                  each: ulimit -n */
@@ -4625,8 +4626,8 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's side */
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: close it after its pipe; desc: copied; err: may be NULL.
    Returns DLP_OK; DLP_ERR_ARG: err names the field of desc; DLP_ERR_SYSTEM: the path, or a system
-   call; errnum tells; DLP_ERR_MEMORY. Any thread. Needs Linux 5.3. A push keeps two descriptors;
-   with a path three, and a thread that answers producers. */
+   call; errnum tells; DLP_ERR_MEMORY. Any thread. On Linux: 5.3 or later. A push keeps two
+   descriptors; with a path three, and a thread that answers producers. */
 DLPDEF DLPI_LESS_PARTS
 int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
@@ -6160,6 +6161,16 @@ static void *dlpi_library_symbol(void *library, const char *name);
 /* ---- files ---- */
 
 #define DLPI_PATH_MAX 4096 /* bytes of a path, at most */
+
+/* Bytes that stand between the names of a path. On Windows no name has a backslash. */
+#ifdef _WIN32
+#define DLPI_SLASHES "/\\"
+#else
+#define DLPI_SLASHES "/"
+#endif
+DLPI_INLINE bool dlpi_is_slash(char c) {
+    return c == '/' || (sizeof DLPI_SLASHES > 2 && c == '\\');
+}
 
 typedef int dlpi_handle; /* an open file or directory; -1: none */
 
@@ -10659,17 +10670,30 @@ static const char *dlpi_name_at(const dlpi_names *l, uint64_t i) {
     return name != NULL ? name : "";
 }
 
+/* Return a byte of a name, in which each slash counts as '/'. */
+DLPI_INLINE char dlpi_name_byte(char c) { return dlpi_is_slash(c) ? '/' : c; }
+
 /* Return the bytes of the folder that all names have in common, with its last slash. */
 static size_t dlpi_names_folder(const dlpi_names *l) {
     const char *first = l->n > 0 ? dlpi_name_at(l, 0) : "";
     size_t n = strlen(first);
     for (uint64_t i = 0; i < l->n; i++) {
         const char *name = dlpi_name_at(l, i);
-        if (strncmp(name, first, n) != 0)
-            for (n = 0; name[n] == first[n];) n++;
+        size_t alike = 0;
+        if (strncmp(name, first, n) == 0) continue;
+        while (alike < n && dlpi_name_byte(name[alike]) == dlpi_name_byte(first[alike])) alike++;
+        n = alike;
     }
-    while (n > 0 && first[n - 1] != '/') n--;
+    while (n > 0 && !dlpi_is_slash(first[n - 1])) n--;
     return n;
+}
+
+/* Return the hash of a name of n bytes. It is the same on each system, whose slashes may differ. */
+static uint64_t dlpi_name_hash(const char *name, size_t n) {
+    char plain[DLPI_PATH_MAX];
+    if (!dlpi_is_slash('\\') || n > sizeof plain) return dlpi_absorb_bytes(0, name, n);
+    for (size_t i = 0; i < n; i++) plain[i] = dlpi_name_byte(name[i]);
+    return dlpi_absorb_bytes(0, plain, n);
 }
 
 /* Set the hashes of names, which are the parts behind the folder that all have in common. So a
@@ -10680,7 +10704,7 @@ static void dlpi_identity_names(dlp_identity *id, const dlpi_names *l) {
     for (uint64_t i = 0; i < l->n; i++) {
         const char *name = dlpi_name_at(l, i);
         const size_t n = strlen(name);
-        const uint64_t h = n >= folder ? dlpi_absorb_bytes(0, name + folder, n - folder) : 0;
+        const uint64_t h = n >= folder ? dlpi_name_hash(name + folder, n - folder) : 0;
         id->names += h;
         id->order = dlpi_absorb(id->order, h);
     }
@@ -38725,7 +38749,7 @@ static int dlpi_pattern_keep(dlpi_pattern *p) {
 
 DLPI_COLD
 static void dlpi_pattern_add(dlpi_pattern *p, const char *text, size_t n) {
-    for (; n > 0 && p->len < sizeof p->at - 1; n--) p->at[p->len++] = *text++;
+    for (; n > 0 && p->len < sizeof p->at - 1; n--) p->at[p->len++] = dlpi_name_byte(*text++);
     p->at[p->len] = 0;
 }
 
@@ -38737,14 +38761,14 @@ static int dlpi_pattern_go(void *user, const char *name) {
     dlpi_pattern *p = user;
     const char *const rest = p->rest, *call = NULL;
     const size_t len = p->len;
-    size_t n = name != NULL ? strcspn(rest, "/") : 0;
+    size_t n = name != NULL ? strcspn(rest, DLPI_SLASHES) : 0;
     int rc = 0;
     if (name != NULL && !dlpi_pattern_fits(rest, rest + n, name)) return 0;
     if (name != NULL) dlpi_pattern_add(p, name, strlen(name));
     for (p->rest += n; *p->rest != 0; p->rest += n) {
-        n = strcspn(p->rest, "/");
+        n = strcspn(p->rest, DLPI_SLASHES);
         if (strcspn(p->rest, "*?[\\") < n) break;
-        n += strspn(p->rest + n, "/");
+        n += strspn(p->rest + n, DLPI_SLASHES);
         dlpi_pattern_add(p, p->rest, n);
     }
     if (p->len < sizeof p->at - 1) { /* else no path is so long */
@@ -39476,8 +39500,8 @@ static int dlpi_folder_given(dlpi_folder *f, dlp_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const char *name = f->d.classes[i];
         f->given[i] = (dlpi_folder_class){name, i};
-        if (name == NULL || name[0] == 0 || strchr(name, '/') != NULL || strcmp(name, ".") == 0 ||
-            strcmp(name, "..") == 0)
+        if (name == NULL || name[0] == 0 || name[strcspn(name, DLPI_SLASHES)] != 0 ||
+            strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             return dlpi_error_set(
                 err, DLP_ERR_ARG, "classes",
                 "classes[%" PRIu32 "] is %.40s%s; it must be the name of a directory", i,
@@ -39747,7 +39771,7 @@ static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     if ((rc = dlpi_path_facts(f->d.path, true, &st)) != 0)
         return dlpi_folder_system(err, f->d.path, "stat", rc);
     if ((root = dlpi_string_copy(f->d.path)) == NULL) return dlpi_folder_memory(err);
-    for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = 0;
+    for (size_t n = strlen(root); n > 1 && dlpi_is_slash(root[n - 1]); n--) root[n - 1] = 0;
     if ((rc = dlpi_folder_add_dir(f, root, 0, 0, &st, err)) != DLP_OK) return rc;
     if ((rc = dlpi_folder_read(f, 0, err)) != DLP_OK) return rc;
     if ((rc = dlpi_folder_classes(f, err)) != DLP_OK) return rc;
@@ -40499,15 +40523,17 @@ DLPI_COLD static void dlpi_index_head(uint64_t head[DLPI_INDEX_WORDS], const dlp
    tells files of one name apart. Returns false if it is too long. */
 DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *directory,
                                       const char *path) {
-    const char *slash = strrchr(path, '/');
+    const char *name = path;
     uint64_t number = 0;
     int n;
     if (directory == NULL) {
         n = snprintf(to, DLPI_PATH_MAX, "%s.dlpidx", path);
     } else {
-        for (const char *c = path; *c; c++) number = dlp_hash(number, (uint8_t)*c, 0, 0);
-        n = snprintf(to, DLPI_PATH_MAX, "%s/%s.%016" PRIx64 ".dlpidx", directory,
-                     slash != NULL ? slash + 1 : path, number);
+        for (const char *c = path; *c; c++) {
+            number = dlp_hash(number, (uint8_t)*c, 0, 0);
+            if (dlpi_is_slash(*c)) name = c + 1;
+        }
+        n = snprintf(to, DLPI_PATH_MAX, "%s/%s.%016" PRIx64 ".dlpidx", directory, name, number);
     }
     return n > 0 && n < DLPI_PATH_MAX;
 }

@@ -86,8 +86,8 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's side */
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: close it after its pipe; desc: copied; err: may be NULL.
    Returns DLP_OK; DLP_ERR_ARG: err names the field of desc; DLP_ERR_SYSTEM: the path, or a system
-   call; errnum tells; DLP_ERR_MEMORY. Any thread. Needs Linux 5.3. A push keeps two descriptors;
-   with a path three, and a thread that answers producers. */
+   call; errnum tells; DLP_ERR_MEMORY. Any thread. On Linux: 5.3 or later. A push keeps two
+   descriptors; with a path three, and a thread that answers producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Return the push as the source of a loader: a stream that one worker reads. num_workers is 0 or 1,

@@ -59,7 +59,8 @@ enum {
 
 typedef struct dlp_tokens_desc {
     const char *pattern; /* pattern of glob(3), without braces, tildes and [:classes:]. Shards come
-                            in the order of the bytes of their paths. NULL: give paths */
+                            in the order of the bytes of their paths. On Windows a backslash counts
+                            as a slash, and takes no wildcard its meaning. NULL: give paths */
     const char *const *paths; /* [n_paths] shards in this order; copied. NULL: give pattern */
     uint64_t n_paths;         /* number of paths, 1..2^20. With `reads` a descriptor is open for
                                  each: ulimit -n */

@@ -170,6 +170,16 @@ static void *dlpi_library_symbol(void *library, const char *name);
 
 #define DLPI_PATH_MAX 4096 /* bytes of a path, at most */
 
+/* Bytes that stand between the names of a path. On Windows no name has a backslash. */
+#ifdef _WIN32
+#define DLPI_SLASHES "/\\"
+#else
+#define DLPI_SLASHES "/"
+#endif
+DLPI_INLINE bool dlpi_is_slash(char c) {
+    return c == '/' || (sizeof DLPI_SLASHES > 2 && c == '\\');
+}
+
 typedef int dlpi_handle; /* an open file or directory; -1: none */
 
 enum { DLPI_IS_OTHER, DLPI_IS_FILE, DLPI_IS_DIRECTORY, DLPI_IS_LINK };

@@ -419,11 +419,11 @@
        threads sleep by     futexes              conditions, as under DLPIPE_PORTABLE_WAIT
        lane of processes    yes                  wakes none: its ends look every 100 ms
        affinity             yes                  the first 64 CPUs    a warning
-       huge pages           yes                  a warning            a warning
+       huge pages           by dlpipe_shm.h      none                 none
        limits that it sees  cgroups              CPUs of the process  none
        time without a core  measured             not known            not known
        mapped file is cut   SIGBUS               the system refuses   SIGBUS
-       paths                bytes                UTF-8                bytes
+       paths                bytes                UTF-8, with / or \  bytes
        a short sleep        on time              up to 16 ms more     on time
 
      clang-cl compiles the declarations. With the headers of mingw-w64 and -fgnuc-version=4.2.1 it

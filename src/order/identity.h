@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/source/identity */
 #include "api/dataset.h"
+#include "base/system.h"
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-identity   WHAT THE DATA OF A SOURCE ARE
@@ -48,17 +49,30 @@ static const char *dlpi_name_at(const dlpi_names *l, uint64_t i) {
     return name != NULL ? name : "";
 }
 
+/* Return a byte of a name, in which each slash counts as '/'. */
+DLPI_INLINE char dlpi_name_byte(char c) { return dlpi_is_slash(c) ? '/' : c; }
+
 /* Return the bytes of the folder that all names have in common, with its last slash. */
 static size_t dlpi_names_folder(const dlpi_names *l) {
     const char *first = l->n > 0 ? dlpi_name_at(l, 0) : "";
     size_t n = strlen(first);
     for (uint64_t i = 0; i < l->n; i++) {
         const char *name = dlpi_name_at(l, i);
-        if (strncmp(name, first, n) != 0)
-            for (n = 0; name[n] == first[n];) n++;
+        size_t alike = 0;
+        if (strncmp(name, first, n) == 0) continue;
+        while (alike < n && dlpi_name_byte(name[alike]) == dlpi_name_byte(first[alike])) alike++;
+        n = alike;
     }
-    while (n > 0 && first[n - 1] != '/') n--;
+    while (n > 0 && !dlpi_is_slash(first[n - 1])) n--;
     return n;
+}
+
+/* Return the hash of a name of n bytes. It is the same on each system, whose slashes may differ. */
+static uint64_t dlpi_name_hash(const char *name, size_t n) {
+    char plain[DLPI_PATH_MAX];
+    if (!dlpi_is_slash('\\') || n > sizeof plain) return dlpi_absorb_bytes(0, name, n);
+    for (size_t i = 0; i < n; i++) plain[i] = dlpi_name_byte(name[i]);
+    return dlpi_absorb_bytes(0, plain, n);
 }
 
 /* Set the hashes of names, which are the parts behind the folder that all have in common. So a
@@ -69,7 +83,7 @@ static void dlpi_identity_names(dlp_identity *id, const dlpi_names *l) {
     for (uint64_t i = 0; i < l->n; i++) {
         const char *name = dlpi_name_at(l, i);
         const size_t n = strlen(name);
-        const uint64_t h = n >= folder ? dlpi_absorb_bytes(0, name + folder, n - folder) : 0;
+        const uint64_t h = n >= folder ? dlpi_name_hash(name + folder, n - folder) : 0;
         id->names += h;
         id->order = dlpi_absorb(id->order, h);
     }

@@ -138,8 +138,8 @@ static int dlpi_folder_given(dlpi_folder *f, dlp_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const char *name = f->d.classes[i];
         f->given[i] = (dlpi_folder_class){name, i};
-        if (name == NULL || name[0] == 0 || strchr(name, '/') != NULL || strcmp(name, ".") == 0 ||
-            strcmp(name, "..") == 0)
+        if (name == NULL || name[0] == 0 || name[strcspn(name, DLPI_SLASHES)] != 0 ||
+            strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             return dlpi_error_set(
                 err, DLP_ERR_ARG, "classes",
                 "classes[%" PRIu32 "] is %.40s%s; it must be the name of a directory", i,
@@ -395,7 +395,7 @@ static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     if ((rc = dlpi_path_facts(f->d.path, true, &st)) != 0)
         return dlpi_folder_system(err, f->d.path, "stat", rc);
     if ((root = dlpi_string_copy(f->d.path)) == NULL) return dlpi_folder_memory(err);
-    for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = 0;
+    for (size_t n = strlen(root); n > 1 && dlpi_is_slash(root[n - 1]); n--) root[n - 1] = 0;
     if ((rc = dlpi_folder_add_dir(f, root, 0, 0, &st, err)) != DLP_OK) return rc;
     if ((rc = dlpi_folder_read(f, 0, err)) != DLP_OK) return rc;
     if ((rc = dlpi_folder_classes(f, err)) != DLP_OK) return rc;

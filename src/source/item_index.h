@@ -78,15 +78,17 @@ DLPI_COLD static void dlpi_index_head(uint64_t head[DLPI_INDEX_WORDS], const dlp
    tells files of one name apart. Returns false if it is too long. */
 DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *directory,
                                       const char *path) {
-    const char *slash = strrchr(path, '/');
+    const char *name = path;
     uint64_t number = 0;
     int n;
     if (directory == NULL) {
         n = snprintf(to, DLPI_PATH_MAX, "%s.dlpidx", path);
     } else {
-        for (const char *c = path; *c; c++) number = dlp_hash(number, (uint8_t)*c, 0, 0);
-        n = snprintf(to, DLPI_PATH_MAX, "%s/%s.%016" PRIx64 ".dlpidx", directory,
-                     slash != NULL ? slash + 1 : path, number);
+        for (const char *c = path; *c; c++) {
+            number = dlp_hash(number, (uint8_t)*c, 0, 0);
+            if (dlpi_is_slash(*c)) name = c + 1;
+        }
+        n = snprintf(to, DLPI_PATH_MAX, "%s/%s.%016" PRIx64 ".dlpidx", directory, name, number);
     }
     return n > 0 && n < DLPI_PATH_MAX;
 }

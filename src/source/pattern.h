@@ -73,7 +73,7 @@ static int dlpi_pattern_keep(dlpi_pattern *p) {
 }
 
 static void dlpi_pattern_add(dlpi_pattern *p, const char *text, size_t n) {
-    for (; n > 0 && p->len < sizeof p->at - 1; n--) p->at[p->len++] = *text++;
+    for (; n > 0 && p->len < sizeof p->at - 1; n--) p->at[p->len++] = dlpi_name_byte(*text++);
     p->at[p->len] = 0;
 }
 
@@ -84,14 +84,14 @@ static int dlpi_pattern_go(void *user, const char *name) {
     dlpi_pattern *p = user;
     const char *const rest = p->rest, *call = NULL;
     const size_t len = p->len;
-    size_t n = name != NULL ? strcspn(rest, "/") : 0;
+    size_t n = name != NULL ? strcspn(rest, DLPI_SLASHES) : 0;
     int rc = 0;
     if (name != NULL && !dlpi_pattern_fits(rest, rest + n, name)) return 0;
     if (name != NULL) dlpi_pattern_add(p, name, strlen(name));
     for (p->rest += n; *p->rest != 0; p->rest += n) {
-        n = strcspn(p->rest, "/");
+        n = strcspn(p->rest, DLPI_SLASHES);
         if (strcspn(p->rest, "*?[\\") < n) break;
-        n += strspn(p->rest + n, "/");
+        n += strspn(p->rest + n, DLPI_SLASHES);
         dlpi_pattern_add(p, p->rest, n);
     }
     if (p->len < sizeof p->at - 1) { /* else no path is so long */

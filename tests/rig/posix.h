@@ -64,4 +64,13 @@ static inline void test_pause(uint64_t ns) {
 }
 
 #endif
+
+#if !TEST_PROCESSES
+/* As dlpipe_shm.h has it, for descs that no case uses then. */
+typedef struct dlp_shm_desc {
+    const char *name;
+    int32_t allow_fork_with_threads, max_kills, grace_ms, huge_pages, share, max_subscribers,
+        serve_only, wait_subscribers;
+} dlp_shm_desc;
+#endif
 #endif

@@ -31,7 +31,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sanitizers.h"
+
+#define LONG test_long  /* a name of a type there, which tests give to numbers */
 #define SIGKILL SIGABRT /* no test is killed here */
+static inline int kill(int process, int sign) { return (void)process, raise(sign); }
 
 /* ---- time ---- */
 
@@ -50,8 +54,9 @@ static inline int pause(void) { return Sleep(INFINITE), 0; }
 
 #define TEST_PROCESSES 0
 #define TEST_FORKS 0
-#define PROT_READ 0
-#define PROT_WRITE 0
+#define PROT_READ 1 /* the numbers of mprotect in libgcc */
+#define PROT_WRITE 2
+int mprotect(void *at, size_t bytes, int may);
 #define MAP_SHARED 0
 #define MAP_PRIVATE 0
 #define MAP_ANONYMOUS 0

@@ -1,12 +1,12 @@
 #!/bin/sh
 # examples/vendor for Windows, by its Makefile and its CMakeLists.txt with mingw-w64; its program
 # in C++ with SOAK=1, by zig. The programs run by Wine, and so do examples, which say what they say
-# on this system. 78 without mingw-w64 and Wine, which "make deps-more" installs.
+# on this system. 78 without mingw-w64 and Wine, which "make deps" installs.
 dir=build/vendor_windows
 . tests/rig/shell_rig
 fresh_dir
 unavailable() {
-    echo "$1 (make deps-more)"
+    echo "$1 (make deps)"
     exit 78
 }
 cross=x86_64-w64-mingw32-gcc

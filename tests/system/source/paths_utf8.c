@@ -10,6 +10,7 @@
 #include "../../rig/source_rig.h"
 #include "../../rig/sources.h"
 
+#undef LONG
 #define LONG "0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
 #define SEED UINT64_C(0xcbf29ce484222325)
 
@@ -113,10 +114,89 @@ static void path__no_utf8__refused(void) {
 #endif
 }
 
+/* A text with the slashes that people write on this system, until the next call. */
+static char *turned(const char *path) {
+    static char to[600];
+    snprintf(to, sizeof to, "%s", path);
+#ifdef _WIN32
+    for (char *c = to; *c; c++)
+        if (*c == '/') *c = '\\';
+#endif
+    return to;
+}
+
+static void write_file(const char *name, const void *bytes, size_t n) {
+    FILE *f = fopen(in_rig(name), "wb");
+    CHECK(f != NULL && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* Return the hash of a state of all items of a source, and close the source. */
+static uint64_t saved_of(int rc, dlp_source *source, const dlp_error *e) {
+    dlp_loader_desc d = {.batch_size = 2, .seed = 7, .epochs = 3, .source = source};
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    dlp_state state;
+    uint64_t saved = 0;
+    if (rc != DLP_OK) printf("%s\n", e->message);
+    CHECK(rc == DLP_OK && dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    if (p == NULL) return 0;
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_state(p, b, &state) == DLP_OK);
+    saved = digest_add(SEED, &state, sizeof state);
+    CHECK(dlp_pipe_release(p, b) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    CHECK(dlp_source_close(source) == DLP_OK);
+    return saved;
+}
+
+/* Paths with the slashes of this system, or with those of all. The state of both is the same on
+   each system. */
+static void paths__slashes_of_the_system__same_files_index_and_state(void) {
+    static const char *const lines[] = {"s/a/x.txt", "s/b/x.txt"};
+    static const uint16_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const char *paths[2];
+    char *own[2] = {NULL, NULL};
+    char directory[600], pattern[600];
+    dlp_error e = {.code = 0};
+    dlp_source *source = NULL;
+    CHECK(mkdir(in_rig("s"), 0700) == 0 && mkdir(in_rig("s/index"), 0700) == 0);
+    CHECK(mkdir(in_rig("s/a"), 0700) == 0 && mkdir(in_rig("s/b"), 0700) == 0);
+    CHECK(mkdir(in_rig("s/a1"), 0700) == 0);
+    for (int i = 0; i < 2; i++) write_file(lines[i], "one\r\ntwo\r\n", 10);
+    write_file("s/a/y.bin", tokens, sizeof tokens);
+    write_file("s/a1/y.bin", tokens, sizeof tokens);
+    snprintf(directory, sizeof directory, "%s", turned(in_rig("s/index")));
+    for (int all = 0; all < 3; all++) { /* the last time with both in one list */
+        uint64_t saved;
+        int rc;
+        for (int i = 0; i < 2; i++) {
+            free(own[i]);
+            own[i] =
+                strdup(all == 1 || (all == 2 && i) ? in_rig(lines[i]) : turned(in_rig(lines[i])));
+            paths[i] = own[i];
+        }
+        const dlp_lines_desc ld = {.paths = paths, .n_paths = 2, .index = directory};
+        rc = dlp_lines_open(&source, &ld, &e);
+        CHECK(rc == DLP_OK && dlp_index_describe(source)->warning == NULL);
+        saved = saved_of(rc, source, &e);
+        printf("lines %016" PRIx64 "\n", saved);
+        CHECK(saved == UINT64_C(0x69261544d4a9c91e));
+        snprintf(pattern, sizeof pattern, "%s", in_rig("s/a*/y.bin"));
+        const dlp_tokens_desc td = {.pattern = all == 1 ? pattern : turned(pattern),
+                                    .format = DLP_TOKENS_U16,
+                                    .length = 3,
+                                    .insist = 1};
+        rc = dlp_tokens_open(&source, &td, &e);
+        saved = saved_of(rc, source, &e);
+        printf("tokens %016" PRIx64 "\n", saved);
+        CHECK(saved == UINT64_C(0xa23b098d891fd4e4));
+    }
+    for (int i = 0; i < 2; i++) free(own[i]);
+}
+
 int main(void) {
     rig_begin("utf8");
     paths__beyond_ascii_and_long__same_bytes_and_state();
     path__no_utf8__refused();
+    paths__slashes_of_the_system__same_files_index_and_state();
     rig_end();
     return test_end("paths_utf8");
 }

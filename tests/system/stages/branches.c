@@ -865,6 +865,7 @@ static int no_items(void *user, dlp_expand *x) {
     return 0;
 }
 
+#if TEST_PROCESSES
 /* A worker process dies in the first of a branch's three rows: the error names that row. */
 static void fetch__dies_in_a_branch__is_named(void) {
     static int code = 3;
@@ -898,6 +899,7 @@ static void fetch__dies_in_a_branch__is_named(void) {
     CHECK(strcmp(dlp_pipe_error(p)->stage, "deadly") == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
+#endif
 
 /* An input that can't be read fails the batch that lacks its row, whatever workers do, and the
    error names the node of the branch. */
@@ -1333,7 +1335,9 @@ int main(int argc, char **argv) {
     if (shared_ == MAP_FAILED) return 1;
     rows__out_of_place__refused_by_name();
     filter__fails_in_a_branch__is_named();
+#if TEST_PROCESSES
     fetch__dies_in_a_branch__is_named();
+#endif
     input__fails_in_a_branch__fails_the_batch_that_lacks_it();
     branch__fails_where_another_ends__the_stream_ends();
     branch__fails_in_a_batch_that_another_cuts__the_epoch_ends();
