@@ -4368,7 +4368,11 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to their type.
    After a failure nothing is left to close. Any thread; it becomes the pipe's consumer. Waits and
    allocates as dlp_arrays_open and dlp_chunks_open do. */
-DLPDEF DLPI_LESS_ARRAYS DLPI_LESS_SPLIT
+#if defined(DLPIPE_NO_ARRAYS)
+DLPDEF DLPI_LESS_ARRAYS
+#else
+DLPDEF DLPI_LESS_SPLIT
+#endif /* DLPIPE_NO_ARRAYS */
 int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays, const dlp_arrays_desc *files,
                            const dlp_chunks_desc *desc, dlp_error *err);
 

@@ -126,7 +126,7 @@ function face_take(line,    i) {
     for (i = 1; i <= length(line); i++)
         face = (face * 61 + index(letters, substr(line, i, 1)) + 1) % 4294967291
 }
-function put(path, n, line, cold,    names, rest, name, k, i) {
+function put(path, n, line, cold,    names, name, k, i) {
     if (match(line, / *\/\* needs: [a-z| ]+ \*\/$/)) {
         names = tagged(substr(line, RSTART))
         line = substr(line, 1, RSTART - 1)
@@ -135,10 +135,13 @@ function put(path, n, line, cold,    names, rest, name, k, i) {
         face_take(line)
         if (names == "") names = whole
         if (names != "" && line ~ /^DLPDEF /) {
-            rest = "DLPDEF"
             k = split(names, name, " ")
-            for (i = 1; i <= k; i++) rest = rest " DLPI_LESS_" toupper(name[i])
-            print origin ? path ":" n : rest
+            for (i = 1; i <= k; i++) { # clang wants the attribute once: of the first that is cut
+                if (i < k) say((i > 1 ? "#elif defined(" : "#if defined(") macro("NO", name[i]) ")")
+                else if (k > 1) say("#else")
+                say("DLPDEF DLPI_LESS_" toupper(name[i]))
+            }
+            if (k > 1) say("#endif /* " macro("NO", name[1]) " */")
             moved = 1
         }
         if (moved) { # without DLPDEF the declaration stands seven columns further left

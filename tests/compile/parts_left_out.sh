@@ -117,6 +117,8 @@ done
 # shellcheck disable=SC2086
 $cc $warn -O0 -DDLPIPE_ONLY_LOADER -DWITH_SHM -DWITH_S3 -DWITH_DEVICES -c -o $dir/only.o $all ||
     fail 'the headers with the loader alone do not compile'
+$quick $warn -DDLPIPE_ONLY_LOADER -fsyntax-only $all ||
+    fail "the loader alone does not compile by $quick"
 linked_to only
 for part in FETCHERS TUNE LISTS; do said_of $part; done
 [ "$(grep -c 'compile without DLPIPE_NO_' $dir/verbs.said)" -ge 12 ] ||
