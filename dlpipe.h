@@ -49571,13 +49571,8 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
    wrong the number has no meaning. */
 DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
-        const dlp_field *f = &ds->fields[i];
-        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
-        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
-            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
-        sum = dlpi_sum(sum, bytes);
-    }
+    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++)
+        sum = dlpi_sum(sum, dlpi_field_item_bytes(&ds->fields[i]));
     return dlpi_times(sum, rows);
 }
 #endif /* DLPIPE_NO_PARTS */
@@ -50714,28 +50709,22 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
 #ifndef DLPIPE_NO_SCRATCH
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
-/* True if `name` is one of the names in the text `names`, which has blanks between them. */
+/* Return how many names a text has, or, if only is not NULL, how often it has the name `only`.
+   Spaces separate the names. */
 DLPI_COLD
-static bool dlpi_names_have(const char *names, const char *name) {
-    const size_t n = name != NULL ? strlen(name) : 0;
-    while (n > 0 && *names != 0) {
-        const size_t length = strcspn(names, " ");
-        if (length == n && strncmp(names, name, n) == 0) return true;
-        names += length;
-        names += strspn(names, " ");
-    }
-    return false;
-}
-
-/* Return how many names a text has. Spaces separate the names. */
-DLPI_COLD
-static uint32_t dlpi_names_count(const char *names) {
+static uint32_t dlpi_names_count(const char *names, const char *only) {
     uint32_t n = 0;
-    for (names += strspn(names, " "); *names != 0; n++) {
-        names += strcspn(names, " ");
-        names += strspn(names, " ");
+    for (size_t length; *(names += strspn(names, " ")) != 0; names += length) {
+        length = strcspn(names, " ");
+        n += only == NULL || (strlen(only) == length && strncmp(names, only, length) == 0);
     }
     return n;
+}
+
+/* True if `name` is one of the names in a text. */
+DLPI_COLD
+static bool dlpi_names_have(const char *names, const char *name) {
+    return name != NULL && dlpi_names_count(names, name) > 0;
 }
 
 /* Return the map in which fields of the present fetch end, or NULL if there is none. */
@@ -50830,7 +50819,7 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     *ends = 0;
     for (uint32_t i = 0; i < n - map->map.n_fields; i++)
         if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
-    if (found == 0 || found != dlpi_names_count(names))
+    if (found == 0 || found != dlpi_names_count(names, NULL))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of the rows above \"%s\", each "
                            "once, and none that ended before",
@@ -50875,7 +50864,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
             "map.ends is \"%.60s\"; fields that were made, pushed or joined must end "
             "above \"%s\": move this map there",
             map->map.ends, between->name);
-    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
+    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends, NULL))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
                            "fetch and guard nodes between",
@@ -52881,16 +52870,6 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Return the stage that a row has of its own, or NULL. */
-DLPI_COLD
-static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
-    for (int i = 0; i < t->p->n_stages; i++) {
-        const dlpi_stage *st = &t->p->stages[i];
-        if (strcmp(st->name, node->name) == 0) return st;
-    }
-    return NULL;
-}
-
 /* Warn of each row of items that has workers of its own because a row above it names workers.
    Before version 0.2.0 it ran in the thread of the consumer. */
 DLPI_COLD
@@ -52899,7 +52878,7 @@ static void dlpi_table_staffed(const dlpi_table *t) {
         const dlp_node *above = dlpi_row_above(t, node, false);
         const unsigned is = dlpi_verb_of(t, node)->is;
         if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
-            dlpi_row_stage(t, node) == NULL)
+            dlp_node_stage(t->p, node->name) < 0) /* it has no stage of its own */
             continue;
         dlpi_warn(t->p,
                   "node \"%s\" has %d workers of its own, like those of \"%s\"; set "
