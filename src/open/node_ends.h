@@ -10,9 +10,10 @@
    Spaces separate the names. */
 static uint32_t dlpi_names_count(const char *names, const char *only) {
     uint32_t n = 0;
-    for (size_t length; *(names += strspn(names, " ")) != 0; names += length) {
-        length = strcspn(names, " ");
+    for (names += strspn(names, " "); *names != 0; names += strspn(names, " ")) {
+        const size_t length = strcspn(names, " ");
         n += only == NULL || (strlen(only) == length && strncmp(names, only, length) == 0);
+        names += length;
     }
     return n;
 }
