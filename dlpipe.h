@@ -369,15 +369,20 @@
      DLPIPE_ONLY_LOADER     [impl]     leaves all parts out; DLPIPE_WITH_X keeps part X, and the
                                        parts that it needs
 
-   PARTS is load, expand, filter, window, zip, mix and push; SPLIT is chunks; TRANSFER is devices.
-   The other parts are FILES, LINES, TAR, TOKENS, ARRAYS, PACK, JOIN, SCRATCH, GUARD, CACHE, OUT,
-   MIX, BUCKETS, DLPACK, EXPLAIN, PREDICT and PICTURES. These parts need others: LINES needs FILES;
-   TAR needs LINES and PARTS; PACK needs PARTS; PARTS and BUCKETS need MIX; SPLIT and DLPACK need
-   TRANSFER; EXPLAIN needs PREDICT. A part is left out with a part that it needs. A macro cuts
-   functions of the implementation, and no struct or number that a program sees. So a file that does
-   not know the macro may be linked to such an implementation; the linker then misses a call that is
-   left out. Define the macro for all files, and such a call is a compile error that names the
-   macro. dlp_pipe_open refuses a row whose verb is left out, and names the macro.
+   PARTS is load, expand, filter, window, zip, mix and push; SPLIT is chunks; TRANSFER is devices;
+   RUNS is fetch_rows. FETCHERS is in_flight and async, which files and S3 want. TUNE is
+   workers_max; LISTS is DLP_ORDER_BATCHES; RANKS is dlp_ranks_describe, and the warning that a rank
+   is not set. STATS is dlp_pipe_stats, skips, traces and counters. The other parts are FILES,
+   LINES, TAR, TOKENS, ARRAYS, PACK, JOIN, SCRATCH, GUARD, CACHE, OUT, MIX, BUCKETS, QUEUES, DLPACK,
+   EXPLAIN, PREDICT and PICTURES. These parts need others: LINES needs FILES; FILES needs FETCHERS;
+   TAR needs LINES and PARTS; PACK needs PARTS. PARTS needs MIX, FETCHERS and QUEUES; BUCKETS needs
+   MIX and LISTS. SPLIT and DLPACK need TRANSFER; EXPLAIN needs PREDICT and STATS; PICTURES needs
+   STATS. A part is left out with a part that it needs. A macro cuts functions of the
+   implementation, and no struct or number that a program sees. So a file that does not know the
+   macro may be linked to such an implementation; the linker then misses a call that is left out.
+   Define the macro for all files, and such a call is a compile error that names the macro.
+   dlp_pipe_open refuses a row whose verb is left out, and a field that asks for a part which is
+   left out, and names the macro.
 
    DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
    bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). If several rows run
@@ -395,9 +400,9 @@
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
    makes 651 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
    711 KB with them. It is 498 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
-   which leave out what the program does not call. With DLPIPE_ONLY_LOADER dlpipe.h has 201 KB of
-   code and compiles in 0.37 of the time, and that program has 200 KB. With DLPIPE_WITH_TOKENS, too,
-   dlpipe.h has 221 KB. Tables for unwinding (.eh_frame) are a ninth of the code. Debuggers and
+   which leave out what the program does not call. With DLPIPE_ONLY_LOADER dlpipe.h has 160 KB of
+   code and compiles in 0.3 of the time, and that program has 172 KB. With DLPIPE_WITH_TOKENS, too,
+   dlpipe.h has 181 KB. Tables for unwinding (.eh_frame) are a ninth of the code. Debuggers and
    exceptions of C++ callbacks use them; -fno-asynchronous-unwind-tables leaves them out.
 
    >>limits     LIMITS AND CAVEATS
@@ -650,8 +655,10 @@ _Static_assert(
                          "DLPIPE_ONLY_LOADER with " with)))
 #endif
 
-#if !defined(DLPIPE_ONLY_LOADER) && (defined(DLPIPE_WITH_PREDICT) || defined(DLPIPE_WITH_EXPLAIN) \
-    || defined(DLPIPE_WITH_MIX) || defined(DLPIPE_WITH_BUCKETS) || defined(DLPIPE_WITH_TRANSFER) \
+#if !defined(DLPIPE_ONLY_LOADER) && (defined(DLPIPE_WITH_STATS) || defined(DLPIPE_WITH_PREDICT) \
+    || defined(DLPIPE_WITH_EXPLAIN) || defined(DLPIPE_WITH_MIX) || defined(DLPIPE_WITH_LISTS) || \
+    defined(DLPIPE_WITH_BUCKETS) || defined(DLPIPE_WITH_QUEUES) || defined(DLPIPE_WITH_TUNE) || \
+    defined(DLPIPE_WITH_RANKS) || defined(DLPIPE_WITH_FETCHERS) || defined(DLPIPE_WITH_TRANSFER) \
     || defined(DLPIPE_WITH_DLPACK) || defined(DLPIPE_WITH_PARTS) || defined(DLPIPE_WITH_FILES) || \
     defined(DLPIPE_WITH_LINES) || defined(DLPIPE_WITH_TAR) || defined(DLPIPE_WITH_PACK) || \
     defined(DLPIPE_WITH_JOIN) || defined(DLPIPE_WITH_SCRATCH) || defined(DLPIPE_WITH_GUARD) || \
@@ -659,6 +666,18 @@ _Static_assert(
     defined(DLPIPE_WITH_OUT) || defined(DLPIPE_WITH_TOKENS) || defined(DLPIPE_WITH_ARRAYS) || \
     defined(DLPIPE_WITH_PICTURES))
 #error DLPIPE_WITH_* keeps a part beside DLPIPE_ONLY_LOADER: define that, too
+#endif
+#if defined(DLPIPE_WITH_STATS) && (defined(DLPIPE_NO_STATS))
+#error DLPIPE_WITH_STATS contradicts a DLPIPE_NO_*: it wants STATS
+#endif
+#if !defined(DLPIPE_NO_STATS) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_STATS) && \
+    !defined(DLPIPE_WITH_EXPLAIN) && !defined(DLPIPE_WITH_PICTURES)
+#define DLPIPE_NO_STATS
+#endif
+#ifdef DLPIPE_NO_STATS
+#define DLPI_LESS_STATS DLPI_LESS("DLPIPE_NO_STATS", "DLPIPE_WITH_STATS")
+#else
+#define DLPI_LESS_STATS
 #endif
 #if defined(DLPIPE_WITH_PREDICT) && (defined(DLPIPE_NO_PREDICT))
 #error DLPIPE_WITH_PREDICT contradicts a DLPIPE_NO_*: it wants PREDICT
@@ -672,11 +691,12 @@ _Static_assert(
 #else
 #define DLPI_LESS_PREDICT
 #endif
-#if defined(DLPIPE_WITH_EXPLAIN) && (defined(DLPIPE_NO_EXPLAIN) || defined(DLPIPE_NO_PREDICT))
-#error DLPIPE_WITH_EXPLAIN contradicts a DLPIPE_NO_*: it wants EXPLAIN PREDICT
+#if defined(DLPIPE_WITH_EXPLAIN) && (defined(DLPIPE_NO_EXPLAIN) || defined(DLPIPE_NO_PREDICT) || \
+    defined(DLPIPE_NO_STATS))
+#error DLPIPE_WITH_EXPLAIN contradicts a DLPIPE_NO_*: it wants EXPLAIN PREDICT STATS
 #endif
-#if !defined(DLPIPE_NO_EXPLAIN) && (defined(DLPIPE_NO_PREDICT) || (defined(DLPIPE_ONLY_LOADER) && \
-    !defined(DLPIPE_WITH_EXPLAIN)))
+#if !defined(DLPIPE_NO_EXPLAIN) && (defined(DLPIPE_NO_PREDICT) || defined(DLPIPE_NO_STATS) || \
+    (defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_EXPLAIN)))
 #define DLPIPE_NO_EXPLAIN
 #endif
 #ifdef DLPIPE_NO_EXPLAIN
@@ -697,17 +717,77 @@ _Static_assert(
 #else
 #define DLPI_LESS_MIX
 #endif
-#if defined(DLPIPE_WITH_BUCKETS) && (defined(DLPIPE_NO_BUCKETS) || defined(DLPIPE_NO_MIX))
-#error DLPIPE_WITH_BUCKETS contradicts a DLPIPE_NO_*: it wants BUCKETS MIX
+#if defined(DLPIPE_WITH_LISTS) && (defined(DLPIPE_NO_LISTS))
+#error DLPIPE_WITH_LISTS contradicts a DLPIPE_NO_*: it wants LISTS
 #endif
-#if !defined(DLPIPE_NO_BUCKETS) && (defined(DLPIPE_NO_MIX) || (defined(DLPIPE_ONLY_LOADER) && \
-    !defined(DLPIPE_WITH_BUCKETS)))
+#if !defined(DLPIPE_NO_LISTS) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_LISTS) && \
+    !defined(DLPIPE_WITH_BUCKETS)
+#define DLPIPE_NO_LISTS
+#endif
+#ifdef DLPIPE_NO_LISTS
+#define DLPI_LESS_LISTS DLPI_LESS("DLPIPE_NO_LISTS", "DLPIPE_WITH_LISTS")
+#else
+#define DLPI_LESS_LISTS
+#endif
+#if defined(DLPIPE_WITH_BUCKETS) && (defined(DLPIPE_NO_BUCKETS) || defined(DLPIPE_NO_MIX) || \
+    defined(DLPIPE_NO_LISTS))
+#error DLPIPE_WITH_BUCKETS contradicts a DLPIPE_NO_*: it wants BUCKETS MIX LISTS
+#endif
+#if !defined(DLPIPE_NO_BUCKETS) && (defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_LISTS) || \
+    (defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_BUCKETS)))
 #define DLPIPE_NO_BUCKETS
 #endif
 #ifdef DLPIPE_NO_BUCKETS
 #define DLPI_LESS_BUCKETS DLPI_LESS("DLPIPE_NO_BUCKETS", "DLPIPE_WITH_BUCKETS")
 #else
 #define DLPI_LESS_BUCKETS
+#endif
+#if defined(DLPIPE_WITH_QUEUES) && (defined(DLPIPE_NO_QUEUES))
+#error DLPIPE_WITH_QUEUES contradicts a DLPIPE_NO_*: it wants QUEUES
+#endif
+#if !defined(DLPIPE_NO_QUEUES) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_QUEUES) && \
+    !defined(DLPIPE_WITH_PARTS) && !defined(DLPIPE_WITH_TAR) && !defined(DLPIPE_WITH_PACK)
+#define DLPIPE_NO_QUEUES
+#endif
+#ifdef DLPIPE_NO_QUEUES
+#define DLPI_LESS_QUEUES DLPI_LESS("DLPIPE_NO_QUEUES", "DLPIPE_WITH_QUEUES")
+#else
+#define DLPI_LESS_QUEUES
+#endif
+#if defined(DLPIPE_WITH_TUNE) && (defined(DLPIPE_NO_TUNE))
+#error DLPIPE_WITH_TUNE contradicts a DLPIPE_NO_*: it wants TUNE
+#endif
+#if !defined(DLPIPE_NO_TUNE) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_TUNE)
+#define DLPIPE_NO_TUNE
+#endif
+#ifdef DLPIPE_NO_TUNE
+#define DLPI_LESS_TUNE DLPI_LESS("DLPIPE_NO_TUNE", "DLPIPE_WITH_TUNE")
+#else
+#define DLPI_LESS_TUNE
+#endif
+#if defined(DLPIPE_WITH_RANKS) && (defined(DLPIPE_NO_RANKS))
+#error DLPIPE_WITH_RANKS contradicts a DLPIPE_NO_*: it wants RANKS
+#endif
+#if !defined(DLPIPE_NO_RANKS) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_RANKS)
+#define DLPIPE_NO_RANKS
+#endif
+#ifdef DLPIPE_NO_RANKS
+#define DLPI_LESS_RANKS DLPI_LESS("DLPIPE_NO_RANKS", "DLPIPE_WITH_RANKS")
+#else
+#define DLPI_LESS_RANKS
+#endif
+#if defined(DLPIPE_WITH_FETCHERS) && (defined(DLPIPE_NO_FETCHERS))
+#error DLPIPE_WITH_FETCHERS contradicts a DLPIPE_NO_*: it wants FETCHERS
+#endif
+#if !defined(DLPIPE_NO_FETCHERS) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_FETCHERS) \
+    && !defined(DLPIPE_WITH_PARTS) && !defined(DLPIPE_WITH_FILES) && !defined(DLPIPE_WITH_LINES) \
+    && !defined(DLPIPE_WITH_TAR) && !defined(DLPIPE_WITH_PACK)
+#define DLPIPE_NO_FETCHERS
+#endif
+#ifdef DLPIPE_NO_FETCHERS
+#define DLPI_LESS_FETCHERS DLPI_LESS("DLPIPE_NO_FETCHERS", "DLPIPE_WITH_FETCHERS")
+#else
+#define DLPI_LESS_FETCHERS
 #endif
 #if defined(DLPIPE_WITH_TRANSFER) && (defined(DLPIPE_NO_TRANSFER))
 #error DLPIPE_WITH_TRANSFER contradicts a DLPIPE_NO_*: it wants TRANSFER
@@ -733,11 +813,13 @@ _Static_assert(
 #else
 #define DLPI_LESS_DLPACK
 #endif
-#if defined(DLPIPE_WITH_PARTS) && (defined(DLPIPE_NO_PARTS) || defined(DLPIPE_NO_MIX))
-#error DLPIPE_WITH_PARTS contradicts a DLPIPE_NO_*: it wants PARTS MIX
+#if defined(DLPIPE_WITH_PARTS) && (defined(DLPIPE_NO_PARTS) || defined(DLPIPE_NO_MIX) || \
+    defined(DLPIPE_NO_FETCHERS) || defined(DLPIPE_NO_QUEUES))
+#error DLPIPE_WITH_PARTS contradicts a DLPIPE_NO_*: it wants PARTS MIX FETCHERS QUEUES
 #endif
-#if !defined(DLPIPE_NO_PARTS) && (defined(DLPIPE_NO_MIX) || (defined(DLPIPE_ONLY_LOADER) && \
-    !defined(DLPIPE_WITH_PARTS) && !defined(DLPIPE_WITH_TAR) && !defined(DLPIPE_WITH_PACK)))
+#if !defined(DLPIPE_NO_PARTS) && (defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_FETCHERS) || \
+    defined(DLPIPE_NO_QUEUES) || (defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_PARTS) && \
+    !defined(DLPIPE_WITH_TAR) && !defined(DLPIPE_WITH_PACK)))
 #define DLPIPE_NO_PARTS
 #endif
 #ifdef DLPIPE_NO_PARTS
@@ -745,11 +827,11 @@ _Static_assert(
 #else
 #define DLPI_LESS_PARTS
 #endif
-#if defined(DLPIPE_WITH_FILES) && (defined(DLPIPE_NO_FILES))
-#error DLPIPE_WITH_FILES contradicts a DLPIPE_NO_*: it wants FILES
+#if defined(DLPIPE_WITH_FILES) && (defined(DLPIPE_NO_FILES) || defined(DLPIPE_NO_FETCHERS))
+#error DLPIPE_WITH_FILES contradicts a DLPIPE_NO_*: it wants FILES FETCHERS
 #endif
-#if !defined(DLPIPE_NO_FILES) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_FILES) && \
-    !defined(DLPIPE_WITH_LINES) && !defined(DLPIPE_WITH_TAR)
+#if !defined(DLPIPE_NO_FILES) && (defined(DLPIPE_NO_FETCHERS) || (defined(DLPIPE_ONLY_LOADER) && \
+    !defined(DLPIPE_WITH_FILES) && !defined(DLPIPE_WITH_LINES) && !defined(DLPIPE_WITH_TAR)))
 #define DLPIPE_NO_FILES
 #endif
 #ifdef DLPIPE_NO_FILES
@@ -757,11 +839,12 @@ _Static_assert(
 #else
 #define DLPI_LESS_FILES
 #endif
-#if defined(DLPIPE_WITH_LINES) && (defined(DLPIPE_NO_LINES) || defined(DLPIPE_NO_FILES))
-#error DLPIPE_WITH_LINES contradicts a DLPIPE_NO_*: it wants LINES FILES
+#if defined(DLPIPE_WITH_LINES) && (defined(DLPIPE_NO_LINES) || defined(DLPIPE_NO_FETCHERS) || \
+    defined(DLPIPE_NO_FILES))
+#error DLPIPE_WITH_LINES contradicts a DLPIPE_NO_*: it wants LINES FETCHERS FILES
 #endif
-#if !defined(DLPIPE_NO_LINES) && (defined(DLPIPE_NO_FILES) || (defined(DLPIPE_ONLY_LOADER) && \
-    !defined(DLPIPE_WITH_LINES) && !defined(DLPIPE_WITH_TAR)))
+#if !defined(DLPIPE_NO_LINES) && (defined(DLPIPE_NO_FETCHERS) || defined(DLPIPE_NO_FILES) || \
+    (defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_LINES) && !defined(DLPIPE_WITH_TAR)))
 #define DLPIPE_NO_LINES
 #endif
 #ifdef DLPIPE_NO_LINES
@@ -769,13 +852,15 @@ _Static_assert(
 #else
 #define DLPI_LESS_LINES
 #endif
-#if defined(DLPIPE_WITH_TAR) && (defined(DLPIPE_NO_TAR) || defined(DLPIPE_NO_FILES) || \
-    defined(DLPIPE_NO_LINES) || defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_PARTS))
-#error DLPIPE_WITH_TAR contradicts a DLPIPE_NO_*: it wants TAR FILES LINES MIX PARTS
+#if defined(DLPIPE_WITH_TAR) && (defined(DLPIPE_NO_TAR) || defined(DLPIPE_NO_FETCHERS) || \
+    defined(DLPIPE_NO_FILES) || defined(DLPIPE_NO_LINES) || defined(DLPIPE_NO_MIX) || \
+    defined(DLPIPE_NO_QUEUES) || defined(DLPIPE_NO_PARTS))
+#error DLPIPE_WITH_TAR contradicts a DLPIPE_NO_*: it wants TAR FETCHERS FILES LINES MIX QUEUES \
+    PARTS
 #endif
-#if !defined(DLPIPE_NO_TAR) && (defined(DLPIPE_NO_FILES) || defined(DLPIPE_NO_LINES) || \
-    defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_PARTS) || (defined(DLPIPE_ONLY_LOADER) && \
-    !defined(DLPIPE_WITH_TAR)))
+#if !defined(DLPIPE_NO_TAR) && (defined(DLPIPE_NO_FETCHERS) || defined(DLPIPE_NO_FILES) || \
+    defined(DLPIPE_NO_LINES) || defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_QUEUES) || \
+    defined(DLPIPE_NO_PARTS) || (defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_TAR)))
 #define DLPIPE_NO_TAR
 #endif
 #ifdef DLPIPE_NO_TAR
@@ -784,11 +869,12 @@ _Static_assert(
 #define DLPI_LESS_TAR
 #endif
 #if defined(DLPIPE_WITH_PACK) && (defined(DLPIPE_NO_PACK) || defined(DLPIPE_NO_MIX) || \
-    defined(DLPIPE_NO_PARTS))
-#error DLPIPE_WITH_PACK contradicts a DLPIPE_NO_*: it wants PACK MIX PARTS
+    defined(DLPIPE_NO_FETCHERS) || defined(DLPIPE_NO_QUEUES) || defined(DLPIPE_NO_PARTS))
+#error DLPIPE_WITH_PACK contradicts a DLPIPE_NO_*: it wants PACK MIX FETCHERS QUEUES PARTS
 #endif
-#if !defined(DLPIPE_NO_PACK) && (defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_PARTS) || \
-    (defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_PACK)))
+#if !defined(DLPIPE_NO_PACK) && (defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_FETCHERS) || \
+    defined(DLPIPE_NO_QUEUES) || defined(DLPIPE_NO_PARTS) || (defined(DLPIPE_ONLY_LOADER) && \
+    !defined(DLPIPE_WITH_PACK)))
 #define DLPIPE_NO_PACK
 #endif
 #ifdef DLPIPE_NO_PACK
@@ -896,10 +982,11 @@ _Static_assert(
 #else
 #define DLPI_LESS_ARRAYS
 #endif
-#if defined(DLPIPE_WITH_PICTURES) && (defined(DLPIPE_NO_PICTURES))
-#error DLPIPE_WITH_PICTURES contradicts a DLPIPE_NO_*: it wants PICTURES
+#if defined(DLPIPE_WITH_PICTURES) && (defined(DLPIPE_NO_PICTURES) || defined(DLPIPE_NO_STATS))
+#error DLPIPE_WITH_PICTURES contradicts a DLPIPE_NO_*: it wants PICTURES STATS
 #endif
-#if !defined(DLPIPE_NO_PICTURES) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_PICTURES)
+#if !defined(DLPIPE_NO_PICTURES) && (defined(DLPIPE_NO_STATS) || (defined(DLPIPE_ONLY_LOADER) && \
+    !defined(DLPIPE_WITH_PICTURES)))
 #define DLPIPE_NO_PICTURES
 #endif
 #ifdef DLPIPE_NO_PICTURES
@@ -907,8 +994,10 @@ _Static_assert(
 #else
 #define DLPI_LESS_PICTURES
 #endif
-#if defined(DLPIPE_NO_PREDICT) || defined(DLPIPE_NO_EXPLAIN) || defined(DLPIPE_NO_MIX) || \
-    defined(DLPIPE_NO_BUCKETS) || defined(DLPIPE_NO_TRANSFER) || defined(DLPIPE_NO_DLPACK) || \
+#if defined(DLPIPE_NO_STATS) || defined(DLPIPE_NO_PREDICT) || defined(DLPIPE_NO_EXPLAIN) || \
+    defined(DLPIPE_NO_MIX) || defined(DLPIPE_NO_LISTS) || defined(DLPIPE_NO_BUCKETS) || \
+    defined(DLPIPE_NO_QUEUES) || defined(DLPIPE_NO_TUNE) || defined(DLPIPE_NO_RANKS) || \
+    defined(DLPIPE_NO_FETCHERS) || defined(DLPIPE_NO_TRANSFER) || defined(DLPIPE_NO_DLPACK) || \
     defined(DLPIPE_NO_PARTS) || defined(DLPIPE_NO_FILES) || defined(DLPIPE_NO_LINES) || \
     defined(DLPIPE_NO_TAR) || defined(DLPIPE_NO_PACK) || defined(DLPIPE_NO_JOIN) || \
     defined(DLPIPE_NO_SCRATCH) || defined(DLPIPE_NO_GUARD) || defined(DLPIPE_NO_CACHE) || \
@@ -1590,7 +1679,8 @@ typedef struct dlp_ranks {
      another launcher gives another rank of as many. torchrun may number as it likes, if
      TORCHELASTIC_RUN_ID is set
    Any thread, while no thread changes the environment. */
-DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
+DLPDEF DLPI_LESS_RANKS
+int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
 
 /* Read rank and world size as dlp_ranks_from_env does, and find this rank's place and CPUs on its
    node.
@@ -1609,7 +1699,8 @@ DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *e
    is NULL, if only one local variable is set, or is no number (or list). It is returned too if the
    local rank is not below the local size, or the local size is above world_size. Any thread, while
    no thread changes the environment. Reads /proc and /sys. Allocates, and frees. */
-DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
+DLPDEF DLPI_LESS_RANKS
+int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>mixing     DATASETS MIXED BY WEIGHTS
@@ -2292,7 +2383,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
    stage: has workers_max set; n: workers_min..workers_max; 0: the tuner decides again.
    Returns DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed).
    Consumer. Does not wait or allocate. */
-DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
+DLPDEF DLPI_LESS_TUNE
+int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
 /* Return the number of batches in an epoch. Returns -1 if the pipe was not started, or nobody knows
    (DLP_ORDER_BATCHES, a stream, >>found), and DLP_FOREVER if the epoch has no end
@@ -3445,13 +3537,16 @@ typedef struct dlp_stats {
 
 /* Read the counters of the pipe and its stages.
    out: written on success. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
-DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out);
+DLPDEF DLPI_LESS_STATS
+int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out);
 
 /* Read the counters of one worker, and its present work.
    i: 0..n_workers - 1 of dlp_stats. Workers stand in the order of the stages, inline workers and
    the transfer included. out: written on success. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
    started). */
-DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out);
+DLPDEF DLPI_LESS_STATS
+int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i,
+                          dlp_worker_stats *out);
 
 /* An item that was replaced or left out. */
 typedef struct dlp_skip {
@@ -3463,7 +3558,9 @@ typedef struct dlp_skip {
 /* Copy the newest skips, the oldest of them first. The pipe keeps 64.
    out: [max], may be NULL if max is 0; total: gets the number of all skips, may be NULL.
    Returns the number copied, DLP_ERR_ARG, or DLP_ERR_STATE (not started). */
-DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
+DLPDEF DLPI_LESS_STATS
+int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max,
+                   uint64_t *total);
 
 /* Say in words what limits throughput, and what to change. The first line begins "Limit: ". The
    second line begins "Change: ". If it can, it tells how many items a second the change should
@@ -3510,12 +3607,15 @@ typedef struct dlp_trace_event {
 
 /* Return the number of trace lanes, DLP_ERR_ARG, or DLP_ERR_STATE (not started). Lane 0 is the
    consumer's. Lane i is that of worker i - 1 of dlp_pipe_worker_stats. */
-DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
+DLPDEF DLPI_LESS_STATS
+int dlp_pipe_trace_lanes(const dlp_pipe *p);
 
 /* Copy the newest events of a lane, the oldest of them first.
    out: [max], may be NULL if max is 0; name: [32] gets the lane's name, may be NULL.
    Returns the number copied, DLP_ERR_ARG, or DLP_ERR_STATE (not started). */
-DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
+DLPDEF DLPI_LESS_STATS
+int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out,
+                   int max, char *name);
 
 /* Note the present value of a counter of dlp_pipe_desc.counters, after each step, or every few
    steps. Each note is a point in pictures. The ring of a counter has the newest trace_bytes / 16
@@ -3523,7 +3623,8 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    counter: 0..n_counters - 1; value: 0..1e300.
    Returns DLP_OK, DLP_ERR_ARG (not a number, too), DLP_ERR_STATE (not started). Consumer. Reads the
    clock once; does not wait or allocate. */
-DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+DLPDEF DLPI_LESS_STATS
+int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
 
 /* ---- pictures of a pipe (>>stats) ---- */
 
@@ -4267,7 +4368,11 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to their type.
    After a failure nothing is left to close. Any thread; it becomes the pipe's consumer. Waits and
    allocates as dlp_arrays_open and dlp_chunks_open do. */
-DLPDEF DLPI_LESS_ARRAYS DLPI_LESS_SPLIT
+#if defined(DLPIPE_NO_ARRAYS)
+DLPDEF DLPI_LESS_ARRAYS
+#else
+DLPDEF DLPI_LESS_SPLIT
+#endif /* DLPIPE_NO_ARRAYS */
 int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays, const dlp_arrays_desc *files,
                            const dlp_chunks_desc *desc, dlp_error *err);
 
@@ -5326,22 +5431,26 @@ typedef struct dlp_mpsc_rx {
 /* Return the bytes that a lane takes, or 0 if a parameter is out of range.
    record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: records, a power of two,
    1..DLP_QUEUE_MAX_CAPACITY. Any thread. */
-DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
+DLPDEF DLPI_LESS_QUEUES
+uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 
 /* Make an empty lane in mem, before any thread attaches.
    mem: borrowed, aligned to DLP_QUEUE_ALIGN; bytes: size of mem; record_bytes, capacity: as in
    dlp_spsc_bytes; shared: 1 if more than one process will use the lane.
    Returns DLP_OK, or DLP_ERR_ARG (too few bytes, too). Does not wait or allocate. */
-DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         int shared);
+DLPDEF DLPI_LESS_QUEUES
+int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                  uint64_t capacity, int shared);
 
 /* Become the producer (tx) or the consumer (rx) of the lane in mem. A lane has one of each at a
    time. bytes: number of bytes mapped at mem.
    Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT: mem has no lane of this version and layout that
    fits in bytes; or, to a producer, DLP_ERR_STATE: the producer before it has closed the lane.
    Makes system calls; does not allocate. */
-DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
-DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
+DLPDEF DLPI_LESS_QUEUES
+int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
+DLPDEF DLPI_LESS_QUEUES
+int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
 /* Wait until a record can be pushed (tx) or popped (rx). Sleeps if it must.
    Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT; to a producer that has closed, DLP_ERR_STATE; to
@@ -5356,50 +5465,64 @@ DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
    dlp_spsc_init opens the lane again. Closing is one store. So a producer that is killed in this
    call leaves the lane open or closed, and a successor that attaches is told which. Calling it
    again changes nothing. Does not wait or allocate. */
-DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx);
+DLPDEF DLPI_LESS_QUEUES
+void dlp_spsc_close(dlp_spsc_tx *tx);
 
 /* Push n records, in pieces as room comes. Waits for room.
    Returns how many were pushed: n, or fewer if the time was up; DLP_ERR_CORRUPT; or DLP_ERR_STATE:
    this producer has closed. */
-DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
+DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records,
+                                   uint64_t n,
                                    int timeout_ms);
 
 /* Pop 1 to max records. Waits for the first.
    Returns how many were popped; 0 if the time was up, or if the lane is closed and has no record
    left; or DLP_ERR_CORRUPT. With DLP_FOREVER, 0 means closed; else dlp_spsc_wait_rx tells. */
-DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+DLPDEF DLPI_LESS_QUEUES
+int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max,
+                           int timeout_ms);
 
 /* Return the bytes of a bundle, and make an empty bundle, as dlp_spsc_bytes and dlp_spsc_init do
    for a lane. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: records of each producer's lane. */
-DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers);
-DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         uint32_t producers, int shared);
+DLPDEF DLPI_LESS_QUEUES
+uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity,
+                        uint32_t producers);
+DLPDEF DLPI_LESS_QUEUES
+int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                  uint64_t capacity, uint32_t producers, int shared);
 
 /* Become a producer of the bundle in mem.
    producer: its number; the place is taken from its owner, who must be gone; DLP_NONE: any number
    that nobody has claimed.
    Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY: all numbers are claimed or
    closed; or DLP_ERR_STATE: this number was closed. Any thread. */
-DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
+DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes,
+                              int producer);
 /* Give a producer's number back, for others to claim. Records that were pushed stay. */
-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
+DLPDEF DLPI_LESS_QUEUES
+void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
 /* Close the lane of this producer, as dlp_spsc_close does. Nobody can claim its number again.
    The consumer gets DLP_END when all numbers of the bundle are closed and all records taken. If a
    bundle was made for more producers than come, attach to the other numbers and close them. */
-DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx);
+DLPDEF DLPI_LESS_QUEUES
+void dlp_mpsc_close(dlp_mpsc_tx *tx);
 
 /* Become the consumer of the bundle in mem.
    lanes: [n_lanes] borrowed as long as rx is used; n_lanes: the number of producers, or more.
    Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT. */
-DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
-                              uint64_t bytes);
+DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes,
+                              uint32_t n_lanes,
+                              void *mem, uint64_t bytes);
 /* Wait, push or pop, as the dlp_spsc_ calls of these names do. A pop takes records of several
    producers, in turns. DLP_END: all producers have closed, and no record is left. */
 DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
-DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
+DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records,
+                                   uint64_t n,
                                    int timeout_ms);
-DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+DLPDEF DLPI_LESS_QUEUES
+int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max,
+                           int timeout_ms);
 
 /* The inline calls below call these. */
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared);
@@ -6315,6 +6438,8 @@ static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
     uint64_t up = dlpi_sum(bytes, align - 1);
     return up == UINT64_MAX ? up : up / align * align;
 }
+
+static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
 
 /* Return sum - part, at least 0. UINT64_MAX, which means too much, stays UINT64_MAX. */
 static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
@@ -9017,6 +9142,7 @@ DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
     DLPI_STORE_SEQ(active, n); /* A1 -> A1 */
 }
 
+#ifndef DLPIPE_NO_QUEUES
 /* ---- lanes: layout, attach, wait ---- */
 
 #define DLPI_SPSC_MAGIC UINT64_C(0x31656e616c706c64) /* "dlplane1" */
@@ -9034,8 +9160,6 @@ _Static_assert(offsetof(dlp_spsc, consumer_wake) == 4 * DLPI_LINE, "waiters' own
 _Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
 _Static_assert(offsetof(dlp_mpsc, consumer_wake) == DLPI_LINE, "waiter's own block");
 _Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
-
-static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
 
 static int dlpi_queue_mem_ok(const void *mem) {
     return mem && (uintptr_t)mem % DLP_QUEUE_ALIGN == 0;
@@ -9194,7 +9318,9 @@ DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, 
     if (r != DLP_OK) return r < 0 ? r : 0;
     return dlp_spsc_try_pop_burst(rx, records, max);
 }
+#endif /* DLPIPE_NO_QUEUES */
 
+#ifndef DLPIPE_NO_QUEUES
 /* ---- bundles ---- */
 
 #ifndef DLPI_MPSC_SCAN      /* a checker may define these two before inclusion */
@@ -9431,6 +9557,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
     if (r != DLP_OK) return r < 0 ? r : 0;
     return dlp_mpsc_try_pop_burst(rx, records, max);
 }
+#endif /* DLPIPE_NO_QUEUES */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-claims     CLAIM: ONE WRITER, MANY READERS
@@ -17348,8 +17475,10 @@ DLPI_NOINLINE static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t, dl
     else if (w->asks == DLPI_ASK_RUNS)
         w->st->ops->chained(w, t, n);
 #endif /* DLPIPE_NO_RUNS */
+#if !defined(DLPIPE_NO_JOIN) || !defined(DLPIPE_NO_SCRATCH)
     else
         dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
+#endif /* DLPIPE_NO_JOIN */
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. A fate
@@ -17756,7 +17885,9 @@ DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
         return;
     }
     dlpi_unit rest = *t;
+#ifndef DLPIPE_NO_PARTS
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
+#endif /* DLPIPE_NO_PARTS */
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
 
@@ -19143,7 +19274,9 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
+#ifndef DLPIPE_NO_TUNE
     dlpi_tune(p, p->pace.last_return_ns);
+#endif /* DLPIPE_NO_TUNE */
 }
 
 /* Begin a wait of the consumer: book its step before. may: false if the call must be timed. Returns
@@ -19199,7 +19332,9 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (for_source && to > from) dlpi_bump(&p->ctl->source_wait_ns, to - from);
     dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, to, p->epoch_now);
+#ifndef DLPIPE_NO_TUNE
     dlpi_tune(p, to);
+#endif /* DLPIPE_NO_TUNE */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -19501,7 +19636,9 @@ static uint64_t dlpi_next_rest(void *who) {
     dlpi_wake_put_off(p);
     p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
+#ifndef DLPIPE_NO_TUNE
     dlpi_tune(p, dlpi_now_ns());
+#endif /* DLPIPE_NO_TUNE */
     return dlpi_next_patience(who);
 }
 
@@ -20075,50 +20212,7 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
     return DLP_ERR_ARG;
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-in-flight  UNITS THAT A WORKER HAS SEVERAL OF AT ONCE
-   A worker of a fetching stage may have one row at a time. Its own item is its attempt then, see
-   the section on runs (>>impl-run). Or it has several units in flight: rows of slots, and then the
-   stage has the second of the two tables of its kind, or cells of inputs (>>impl-reads). The worker
-   has an attempt for each unit in hand: the item, its lengths, its message. As long as there is
-   room it claims units, as any worker does, and gives their items to its source. It ends each
-   attempt when the source gives the item back. What differs by the unit is in a table:
-   dlpi_unit_ops. An attempt is in one list at a time:
-
-     FREE --claim--> WAITS --submit--> OUT --reap--> BACK --> FREE: the unit is done, parked
-       |               ^                               |            (back-off), or offered again
-       +- parked, due -+----------- again <------------+
-
-   What becomes of a row that failed, when it is tried again, where it waits until then (dlpi_park)
-   and how it is completed is as everywhere; the worker's own item is that of the attempt which is
-   settled just now. Between two attempts a row is parked, and has no attempt.
-
-   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
-   an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
-   in its place: the one that is through with an item completes it and claims and sends what there
-   is room for, then takes the next item of what is to do. So while something is out, nobody waits
-   for the worker, which on cores that are all busy would get its turn milliseconds later. All that
-   is the worker's is under threads.lock then, which the worker itself holds but for its sleep while
-   rows are out: they wake it when it is to look for new batches, when a row was parked, when
-   nothing is out, and when the pipe stops. What is to do has a lock of its own, taken after the
-   other, so that a row is begun while others are claimed.
-   A unit that is out and begun has its place in w->at_once (X2), so that recovery knows which
-   units may have killed a worker: each of them counts a kill. From then on such a unit is out
-   alone, until its attempt has ended, so the next death says whose it was: an innocent unit counts
-   one kill at most, the guilty one dies alone until it is poison. A unit that waits is in no
-   source's hands, and is never blamed.
-   While something is out and there is room, the worker looks for new units every ms: nobody wakes
-   it for them. With nothing out it sleeps as others do.
-
-   A worker of cells may have several sources: a record of requests in each seat (dlpi_seat). It
-   works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
-   them. What must be out alone is out alone in all seats of the worker: the first record, the head,
-   counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
-   */
-
-#define DLPI_REAP_MOST 64
-#define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
-#define DLPI_REAP_FULL_MS 50
+/* ---- the records of units that a worker has several of at once, and of a fetch stage ---- */
 
 #define DLPI_WHOLE (UINT32_MAX - 1) /* the row of an attempt at a cell: DLPI_RUNS_ROW names all */
 
@@ -20220,6 +20314,51 @@ static bool dlpi_one_at_once(const dlpi_stage *st) {
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
+#ifndef DLPIPE_NO_FETCHERS
+/* ---------------------------------------------------------------------------------------------
+   >>impl-in-flight  UNITS THAT A WORKER HAS SEVERAL OF AT ONCE
+   A worker of a fetching stage may have one row at a time. Its own item is its attempt then, see
+   the section on runs (>>impl-run). Or it has several units in flight: rows of slots, and then the
+   stage has the second of the two tables of its kind, or cells of inputs (>>impl-reads). The worker
+   has an attempt for each unit in hand: the item, its lengths, its message. As long as there is
+   room it claims units, as any worker does, and gives their items to its source. It ends each
+   attempt when the source gives the item back. What differs by the unit is in a table:
+   dlpi_unit_ops. An attempt is in one list at a time:
+
+     FREE --claim--> WAITS --submit--> OUT --reap--> BACK --> FREE: the unit is done, parked
+       |               ^                               |            (back-off), or offered again
+       +- parked, due -+----------- again <------------+
+
+   What becomes of a row that failed, when it is tried again, where it waits until then (dlpi_park)
+   and how it is completed is as everywhere; the worker's own item is that of the attempt which is
+   settled just now. Between two attempts a row is parked, and has no attempt.
+
+   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
+   an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
+   in its place: the one that is through with an item completes it and claims and sends what there
+   is room for, then takes the next item of what is to do. So while something is out, nobody waits
+   for the worker, which on cores that are all busy would get its turn milliseconds later. All that
+   is the worker's is under threads.lock then, which the worker itself holds but for its sleep while
+   rows are out: they wake it when it is to look for new batches, when a row was parked, when
+   nothing is out, and when the pipe stops. What is to do has a lock of its own, taken after the
+   other, so that a row is begun while others are claimed.
+   A unit that is out and begun has its place in w->at_once (X2), so that recovery knows which
+   units may have killed a worker: each of them counts a kill. From then on such a unit is out
+   alone, until its attempt has ended, so the next death says whose it was: an innocent unit counts
+   one kill at most, the guilty one dies alone until it is poison. A unit that waits is in no
+   source's hands, and is never blamed.
+   While something is out and there is room, the worker looks for new units every ms: nobody wakes
+   it for them. With nothing out it sleeps as others do.
+
+   A worker of cells may have several sources: a record of requests in each seat (dlpi_seat). It
+   works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
+   them. What must be out alone is out alone in all seats of the worker: the first record, the head,
+   counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   */
+
+#define DLPI_REAP_MOST 64
+#define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
+#define DLPI_REAP_FULL_MS 50
 
 /* Return how many rows a worker can have: in flight, and parked, as many as other workers have. */
 DLPI_COLD static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
@@ -20929,7 +21068,9 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return dlpi_in_flight_waits(in) || w->n_parked > 0;
 }
+#endif /* DLPIPE_NO_FETCHERS */
 
+#ifndef DLPIPE_NO_FETCHERS
 /* ---- the memory of the stage ---- */
 
 DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
@@ -21009,6 +21150,7 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
     .full = dlpi_rows_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
+#endif /* DLPIPE_NO_FETCHERS */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-seen       WHAT OBSERVERS SEE
@@ -21518,6 +21660,12 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+#ifdef DLPIPE_NO_TUNE
+#define DLPI_TUNED_MOST 0, "0 with DLPIPE_NO_TUNE; compile without it"
+#else
+#define DLPI_TUNED_MOST DLP_MAX_WORKERS, "0..1024"
+#endif
+
 /* Each member of the desc of workers. Branches that share workers have the first ones alike. */
 enum { DLPI_WORKERS_ALIKE = 6 };
 static const dlpi_bound dlpi_workers_bounds[] = {
@@ -21534,7 +21682,7 @@ static const dlpi_bound dlpi_workers_bounds[] = {
     {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
     {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
-    {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
+    {DLPI_AT(dlp_workers_desc, workers_max), 0, DLPI_TUNED_MOST},
     {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */
     {DLPI_EITHER(dlp_workers_desc, worker_init)},
     {DLPI_EITHER(dlp_workers_desc, worker_exit)},
@@ -22237,11 +22385,20 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "fetch.fields", "an array of n_fields fields");
 }
 
+#ifdef DLPIPE_NO_FETCHERS
+#define DLPI_FETCHERS \
+    DLP_FETCH_SEQUENTIAL, \
+        "DLP_FETCH_SEQUENTIAL, without in_flight or async, with DLPIPE_NO_FETCHERS; " \
+        "compile without it"
+#else
+#define DLPI_FETCHERS DLP_FETCH_ASYNC, "DLP_FETCH_*"
+#endif
+
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_source *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLPI_FETCHERS);
     dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
@@ -29418,9 +29575,12 @@ static int dlpi_packed_blocks(const dlpi_pack *k, dlpi_block *out) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
-static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    const bool reads = dlpi_reader_wired(st->dataset) && st->item == st->dataset->fetch;
-    int rc = reads ? dlpi_reader_alone(p, st) : DLP_OK;
+static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st DLPI_UNREAD) {
+    int rc = DLP_OK;
+#ifndef DLPIPE_NO_PARTS
+    if (dlpi_reader_wired(st->dataset) && st->item == st->dataset->fetch)
+        rc = dlpi_reader_alone(p, st);
+#endif /* DLPIPE_NO_PARTS */
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
@@ -29505,26 +29665,42 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                               DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {
-    DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
-    .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
-                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
-                                                   DLPI_OPS_OF_IN_FLIGHT};
+#define DLPI_FETCH_READ \
+    { \
+        DLPI_OPS_OF_FETCH, .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live, \
+                           .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read, DLPI_OPS_OF_ROWS \
+    }
+#ifndef DLPIPE_NO_PARTS
+static const dlpi_stage_ops dlpi_fetch_read_ops = DLPI_FETCH_READ;
+#endif /* DLPIPE_NO_PARTS */
+#define DLPI_FETCH_MANY \
+    { \
+        DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain, .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS, \
+                           DLPI_OPS_OF_IN_FLIGHT \
+    }
+#ifndef DLPIPE_NO_FETCHERS
+static const dlpi_stage_ops dlpi_fetch_many_ops = DLPI_FETCH_MANY;
+#endif /* DLPIPE_NO_FETCHERS */
 
 #ifndef DLPIPE_NO_RUNS
 static const dlpi_stage_ops dlpi_fetch_runs_ops = DLPI_FETCH_RUNS;
 #endif /* DLPIPE_NO_RUNS */
 
-static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d) {
+/* Return the table of a fetch stage with this desc. */
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d DLPI_UNREAD) {
 #ifndef DLPIPE_NO_RUNS
     const dlp_dataset *ds = d->dataset;
 #endif /* DLPIPE_NO_RUNS */
+#ifndef DLPIPE_NO_FETCHERS
     if (d->fetcher) return &dlpi_fetch_many_ops;
+#endif /* DLPIPE_NO_FETCHERS */
 #ifndef DLPIPE_NO_RUNS
     if (ds != NULL && ds->fetch_rows != NULL) return &dlpi_fetch_runs_ops;
 #endif /* DLPIPE_NO_RUNS */
-    return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
+#ifndef DLPIPE_NO_PARTS
+    if (dlpi_reader_of(d->dataset) != NULL) return &dlpi_fetch_read_ops;
+#endif /* DLPIPE_NO_PARTS */
+    return &dlpi_fetch_ops;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -30935,7 +31111,11 @@ DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     .adds = dlpi_join_adds, .widens = dlpi_join_widens
 
 static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
+#define DLPI_JOIN_MANY \
+    { DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT }
+#ifndef DLPIPE_NO_FETCHERS
+static const dlpi_stage_ops dlpi_join_many_ops = DLPI_JOIN_MANY;
+#endif /* DLPIPE_NO_FETCHERS */
 #define DLPI_JOIN_RUNS \
     { DLPI_OPS_OF_JOIN, DLPI_OPS_OF_RUNS, DLPI_OPS_OF_ROWS }
 #ifndef DLPIPE_NO_RUNS
@@ -30947,8 +31127,11 @@ static const dlpi_stage_ops dlpi_join_runs_ops = DLPI_JOIN_RUNS;
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_source *f, bool mixes) {
-    const dlpi_stage_ops *ops = f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops;
+    const dlpi_stage_ops *ops = &dlpi_join_ops;
     dlpi_stage *st;
+#ifndef DLPIPE_NO_FETCHERS
+    if (f->fetcher) ops = &dlpi_join_many_ops;
+#endif /* DLPIPE_NO_FETCHERS */
 #ifndef DLPIPE_NO_RUNS
     if (!f->fetcher && f->dataset->fetch_rows != NULL) ops = &dlpi_join_runs_ops;
 #endif /* DLPIPE_NO_RUNS */
@@ -32211,6 +32394,7 @@ static const dlpi_stage_ops dlpi_repeat_ops = {
     .words = {.slow = "make the sampler's own function cheaper"},
 };
 
+#ifndef DLPIPE_NO_LISTS
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
    The user's batch sampler gives the list of indices of each global batch. The scheduler asks for
@@ -32408,6 +32592,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
     DLPI_OPS_OF_SAMPLER,     .self_bytes = sizeof(dlpi_lists), .blocks = dlpi_lists_blocks,
     .live = dlpi_lists_live, .source = &dlpi_lists_source,
 };
+#endif /* DLPIPE_NO_LISTS */
 
 #ifndef DLPIPE_NO_PARTS
 /* ---------------------------------------------------------------------------------------------
@@ -48530,6 +48715,7 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     return DLP_OK;
 }
 
+#ifndef DLPIPE_NO_RANKS
 /* What a launcher calls what it tells each of its processes. */
 typedef struct dlpi_launcher {
     /* Names of the variables of the environment that a launcher sets. local_world NULL: the number
@@ -48830,12 +49016,24 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
               "world_size (dlp_ranks_describe); world_size = 1 if that's meant",
               by->world, found.world_size);
 }
+#endif /* DLPIPE_NO_RANKS */
 
 DLPI_COLD
 static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
-    dlpi_stage *st = dlpi_add(
-        p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops, "sampler", NULL);
-    if (st == NULL) return p->err.code;
+    const dlpi_stage_ops *ops = &dlpi_sampler_ops;
+    const bool lists = desc->order == DLP_ORDER_BATCHES;
+    dlpi_stage *st;
+#ifdef DLPIPE_NO_LISTS
+    if (lists)
+        return dlpi_bad(p, p->node, "list.order",
+                        "another order than DLP_ORDER_BATCHES with DLPIPE_NO_LISTS; compile "
+                        "without it",
+                        desc->order);
+#endif
+#ifndef DLPIPE_NO_LISTS
+    if (lists) ops = &dlpi_lists_ops;
+#endif /* DLPIPE_NO_LISTS */
+    if ((st = dlpi_add(p, ops, "sampler", NULL)) == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, DLP_OK);
@@ -49141,7 +49339,9 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
     if ((rc = dlpi_start(p)) == DLP_OK) {
+#ifndef DLPIPE_NO_RANKS
         dlpi_ranks_warn(p);
+#endif /* DLPIPE_NO_RANKS */
         dlpi_warn_short(p, p->samples, p->global_batch);
     }
     dlpi_leave(p);
@@ -49277,16 +49477,6 @@ DLPI_COLD DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64
     return DLP_OK;
 }
 
-DLPI_COLD DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
-    dlpi_stage *st;
-    if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    st = &p->stages[stage];
-    return dlpi_tune_ask(p, st, n);
-}
-
 DLPI_COLD DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL) return;
@@ -49344,6 +49534,21 @@ DLPI_COLD DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     return (int64_t)dlpi_epoch_batches(p);
 }
 
+#ifndef DLPIPE_NO_TUNE
+/* ---- a public call: how many workers work ---- */
+
+DLPI_COLD
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+    dlpi_stage *st;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    return dlpi_tune_ask(p, st, n);
+}
+#endif /* DLPIPE_NO_TUNE */
+
 DLPI_COLD
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
     const dlpi_stage *st;
@@ -49366,13 +49571,8 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
    wrong the number has no meaning. */
 DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
-        const dlp_field *f = &ds->fields[i];
-        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
-        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
-            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
-        sum = dlpi_sum(sum, bytes);
-    }
+    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++)
+        sum = dlpi_sum(sum, dlpi_field_item_bytes(&ds->fields[i]));
     return dlpi_times(sum, rows);
 }
 #endif /* DLPIPE_NO_PARTS */
@@ -50509,28 +50709,23 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
 #ifndef DLPIPE_NO_SCRATCH
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
-/* True if `name` is one of the names in the text `names`, which has blanks between them. */
+/* Return how many names a text has, or, if only is not NULL, how often it has the name `only`.
+   Spaces separate the names. */
 DLPI_COLD
-static bool dlpi_names_have(const char *names, const char *name) {
-    const size_t n = name != NULL ? strlen(name) : 0;
-    while (n > 0 && *names != 0) {
-        const size_t length = strcspn(names, " ");
-        if (length == n && strncmp(names, name, n) == 0) return true;
-        names += length;
-        names += strspn(names, " ");
-    }
-    return false;
-}
-
-/* Return how many names a text has. Spaces separate the names. */
-DLPI_COLD
-static uint32_t dlpi_names_count(const char *names) {
+static uint32_t dlpi_names_count(const char *names, const char *only) {
     uint32_t n = 0;
-    for (names += strspn(names, " "); *names != 0; n++) {
-        names += strcspn(names, " ");
-        names += strspn(names, " ");
+    for (names += strspn(names, " "); *names != 0; names += strspn(names, " ")) {
+        const size_t length = strcspn(names, " ");
+        n += only == NULL || (strlen(only) == length && strncmp(names, only, length) == 0);
+        names += length;
     }
     return n;
+}
+
+/* True if `name` is one of the names in a text. */
+DLPI_COLD
+static bool dlpi_names_have(const char *names, const char *name) {
+    return name != NULL && dlpi_names_count(names, name) > 0;
 }
 
 /* Return the map in which fields of the present fetch end, or NULL if there is none. */
@@ -50625,7 +50820,7 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     *ends = 0;
     for (uint32_t i = 0; i < n - map->map.n_fields; i++)
         if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
-    if (found == 0 || found != dlpi_names_count(names))
+    if (found == 0 || found != dlpi_names_count(names, NULL))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of the rows above \"%s\", each "
                            "once, and none that ended before",
@@ -50670,7 +50865,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
             "map.ends is \"%.60s\"; fields that were made, pushed or joined must end "
             "above \"%s\": move this map there",
             map->map.ends, between->name);
-    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
+    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends, NULL))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
                            "fetch and guard nodes between",
@@ -52676,16 +52871,6 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Return the stage that a row has of its own, or NULL. */
-DLPI_COLD
-static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
-    for (int i = 0; i < t->p->n_stages; i++) {
-        const dlpi_stage *st = &t->p->stages[i];
-        if (strcmp(st->name, node->name) == 0) return st;
-    }
-    return NULL;
-}
-
 /* Warn of each row of items that has workers of its own because a row above it names workers.
    Before version 0.2.0 it ran in the thread of the consumer. */
 DLPI_COLD
@@ -52694,7 +52879,7 @@ static void dlpi_table_staffed(const dlpi_table *t) {
         const dlp_node *above = dlpi_row_above(t, node, false);
         const unsigned is = dlpi_verb_of(t, node)->is;
         if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
-            dlpi_row_stage(t, node) == NULL)
+            dlp_node_stage(t->p, node->name) < 0) /* it has no stage of its own */
             continue;
         dlpi_warn(t->p,
                   "node \"%s\" has %d workers of its own, like those of \"%s\"; set "
@@ -53668,6 +53853,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
 }
 #endif /* DLPIPE_NO_PARTS */
 
+#ifndef DLPIPE_NO_STATS
 /* ---- the user's own counters: rings of samples, which the consumer alone writes ----
    W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
    a copy: what the writer may have overwritten meanwhile is left out of it. */
@@ -53708,7 +53894,9 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     dlpi_counter_show(&p->counter_now[counter], at_ns, value);
     return DLP_OK;
 }
+#endif /* DLPIPE_NO_STATS */
 
+#ifndef DLPIPE_NO_STATS
 /* ---- public calls that read the statistics of a pipe ---- */
 
 /* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
@@ -53759,6 +53947,7 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
     if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
     return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
 }
+#endif /* DLPIPE_NO_STATS */
 
 #ifndef DLPIPE_NO_EXPLAIN
 /* ---- a pipe explains itself ---- */

@@ -5,8 +5,9 @@
 # The line /* tests: ... */ says which tests hold the file (tests/tools/heads.sh); it is not copied.
 # A file whose first line is /* needs: PART... */, and a line that ends so,
 # belong to parts of the table src/parts, which a program can leave out. Around such files and lines
-# the product has #ifndef DLPIPE_NO_PART. Files of api/ are never cut, so that all files of a
-# program agree: there, a call of a part is declared with DLPI_LESS_PART, and its use is an error.
+# the product has #ifndef DLPIPE_NO_PART. PART|PART stays with either of the two.
+# Files of api/ are never cut, so that all files of a program agree: there, a call of a part is
+# declared with DLPI_LESS_PART, and its use is an error.
 # The line /* parts */ of a manifest becomes the macros of all parts.
 # A line #include "stages/KIND.h" /* of api/kinds.h */ stands for several lines: one for each row
 # KIND(NAME, ...) of that list that has a file. The file has the name in small letters. A file that
@@ -21,14 +22,17 @@
 #   -v files=1        the manifest alone, with a line #include "..." for each file
 function is_source(line) { return line ~ /^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ }
 function is_tests(line) { return line ~ /^\/\* tests: [a-z0-9_\/, ]+ \*\/$/ }
-function parts_read(    line, word, n, i) {
+function parts_read(    line, word, more, n, k, i, j) {
     while ((getline line < (root "parts")) > 0) {
         if (line ~ /^#/) continue
         n = split(substr(line, 1, index(line, "|") - 1), word, " ")
         listed[++parts] = word[1]
         for (i = 2; i <= n; i++) {
             if (!(word[i] in needs)) print "src/parts: " word[1] " needs " word[i] | "cat 1>&2"
-            needs[word[1]] = needs[word[1]] needs[word[i]] " " word[i]
+            k = split(needs[word[i]] " " word[i], more, " ")
+            for (j = 1; j <= k; j++)
+                if (!index(needs[word[1]] " ", " " more[j] " "))
+                    needs[word[1]] = needs[word[1]] " " more[j]
         }
         needs[word[1]] = needs[word[1]] ""
     }
@@ -84,11 +88,13 @@ function parts_say(    i, k, p, by, all) {
     say("#endif")
 }
 # Begin a block of these parts; end it.
-function block(names) {
-    say(names ~ / / ? "#if " defined("NO", names, " && ", "!") : "#ifndef " macro("NO", names))
+function block(names,    any) {
+    any = gsub(/\|/, " ", names)
+    say(names ~ / / ? "#if " defined("NO", names, any ? " || " : " && ", "!") : \
+        "#ifndef " macro("NO", names))
 }
 function unblock(names) {
-    sub(/ .*/, "", names)
+    sub(/[ |].*/, "", names)
     say("#endif /* " macro("NO", names) " */")
 }
 # Let the lines that follow belong to these parts; "": to none beside those of their file.
@@ -120,8 +126,8 @@ function face_take(line,    i) {
     for (i = 1; i <= length(line); i++)
         face = (face * 61 + index(letters, substr(line, i, 1)) + 1) % 4294967291
 }
-function put(path, n, line, cold,    names, rest, name, k, i) {
-    if (match(line, / *\/\* needs: [a-z ]+ \*\/$/)) {
+function put(path, n, line, cold,    names, name, k, i) {
+    if (match(line, / *\/\* needs: [a-z| ]+ \*\/$/)) {
         names = tagged(substr(line, RSTART))
         line = substr(line, 1, RSTART - 1)
     }
@@ -129,10 +135,13 @@ function put(path, n, line, cold,    names, rest, name, k, i) {
         face_take(line)
         if (names == "") names = whole
         if (names != "" && line ~ /^DLPDEF /) {
-            rest = "DLPDEF"
             k = split(names, name, " ")
-            for (i = 1; i <= k; i++) rest = rest " DLPI_LESS_" toupper(name[i])
-            print origin ? path ":" n : rest
+            for (i = 1; i <= k; i++) { # clang wants the attribute once: of the first that is cut
+                if (i < k) say((i > 1 ? "#elif defined(" : "#if defined(") macro("NO", name[i]) ")")
+                else if (k > 1) say("#else")
+                say("DLPDEF DLPI_LESS_" toupper(name[i]))
+            }
+            if (k > 1) say("#endif /* " macro("NO", name[1]) " */")
             moved = 1
         }
         if (moved) { # without DLPDEF the declaration stands seven columns further left
@@ -150,7 +159,7 @@ function join_source(path, cold,    line, got, n) {
     }
     whole = ""
     while ((got = (getline line < path)) > 0) {
-        if (++n == 1 && line ~ /^\/\* needs: [a-z ]+ \*\/$/) {
+        if (++n == 1 && line ~ /^\/\* needs: [a-z| ]+ \*\/$/) {
             whole = tagged(line)
             if (path !~ /(^|\/)api\//) block(whole)
         } else if (line != "#pragma once" && !is_source(line) && !is_tests(line))

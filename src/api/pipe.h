@@ -303,7 +303,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
    stage: has workers_max set; n: workers_min..workers_max; 0: the tuner decides again.
    Returns DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed).
    Consumer. Does not wait or allocate. */
-DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n); /* needs: tune */
 
 /* Return the number of batches in an epoch. Returns -1 if the pipe was not started, or nobody knows
    (DLP_ORDER_BATCHES, a stream, >>found), and DLP_FOREVER if the epoch has no end

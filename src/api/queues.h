@@ -131,22 +131,22 @@ typedef struct dlp_mpsc_rx {
 /* Return the bytes that a lane takes, or 0 if a parameter is out of range.
    record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: records, a power of two,
    1..DLP_QUEUE_MAX_CAPACITY. Any thread. */
-DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
+DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity); /* needs: queues */
 
 /* Make an empty lane in mem, before any thread attaches.
    mem: borrowed, aligned to DLP_QUEUE_ALIGN; bytes: size of mem; record_bytes, capacity: as in
    dlp_spsc_bytes; shared: 1 if more than one process will use the lane.
    Returns DLP_OK, or DLP_ERR_ARG (too few bytes, too). Does not wait or allocate. */
-DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         int shared);
+DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, /* needs: queues */
+                         uint64_t capacity, int shared);
 
 /* Become the producer (tx) or the consumer (rx) of the lane in mem. A lane has one of each at a
    time. bytes: number of bytes mapped at mem.
    Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT: mem has no lane of this version and layout that
    fits in bytes; or, to a producer, DLP_ERR_STATE: the producer before it has closed the lane.
    Makes system calls; does not allocate. */
-DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
-DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
+DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes); /* needs: queues */
+DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes); /* needs: queues */
 
 /* Wait until a record can be pushed (tx) or popped (rx). Sleeps if it must.
    Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT; to a producer that has closed, DLP_ERR_STATE; to
@@ -161,50 +161,57 @@ DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
    dlp_spsc_init opens the lane again. Closing is one store. So a producer that is killed in this
    call leaves the lane open or closed, and a successor that attaches is told which. Calling it
    again changes nothing. Does not wait or allocate. */
-DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx);
+DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx); /* needs: queues */
 
 /* Push n records, in pieces as room comes. Waits for room.
    Returns how many were pushed: n, or fewer if the time was up; DLP_ERR_CORRUPT; or DLP_ERR_STATE:
    this producer has closed. */
-DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
+DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records,
+                                   uint64_t n, /* needs: queues */
                                    int timeout_ms);
 
 /* Pop 1 to max records. Waits for the first.
    Returns how many were popped; 0 if the time was up, or if the lane is closed and has no record
    left; or DLP_ERR_CORRUPT. With DLP_FOREVER, 0 means closed; else dlp_spsc_wait_rx tells. */
-DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, /* needs: queues */
+                                  int timeout_ms);
 
 /* Return the bytes of a bundle, and make an empty bundle, as dlp_spsc_bytes and dlp_spsc_init do
    for a lane. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: records of each producer's lane. */
-DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers);
-DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         uint32_t producers, int shared);
+DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, /* needs: queues */
+                               uint32_t producers);
+DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, /* needs: queues */
+                         uint64_t capacity, uint32_t producers, int shared);
 
 /* Become a producer of the bundle in mem.
    producer: its number; the place is taken from its owner, who must be gone; DLP_NONE: any number
    that nobody has claimed.
    Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY: all numbers are claimed or
    closed; or DLP_ERR_STATE: this number was closed. Any thread. */
-DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
+DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes,
+                              int producer); /* needs: queues */
 /* Give a producer's number back, for others to claim. Records that were pushed stay. */
-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx); /* needs: queues */
 /* Close the lane of this producer, as dlp_spsc_close does. Nobody can claim its number again.
    The consumer gets DLP_END when all numbers of the bundle are closed and all records taken. If a
    bundle was made for more producers than come, attach to the other numbers and close them. */
-DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx);
+DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx); /* needs: queues */
 
 /* Become the consumer of the bundle in mem.
    lanes: [n_lanes] borrowed as long as rx is used; n_lanes: the number of producers, or more.
    Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT. */
-DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
-                              uint64_t bytes);
+DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes,
+                              uint32_t n_lanes, /* needs: queues */
+                              void *mem, uint64_t bytes);
 /* Wait, push or pop, as the dlp_spsc_ calls of these names do. A pop takes records of several
    producers, in turns. DLP_END: all producers have closed, and no record is left. */
 DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
-DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
+DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records,
+                                   uint64_t n, /* needs: queues */
                                    int timeout_ms);
-DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
+DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, /* needs: queues */
+                                  int timeout_ms);
 
 /* The inline calls below call these. */
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared);

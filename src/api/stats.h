@@ -179,13 +179,14 @@ typedef struct dlp_stats {
 
 /* Read the counters of the pipe and its stages.
    out: written on success. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
-DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out);
+DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out); /* needs: stats */
 
 /* Read the counters of one worker, and its present work.
    i: 0..n_workers - 1 of dlp_stats. Workers stand in the order of the stages, inline workers and
    the transfer included. out: written on success. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
    started). */
-DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out);
+DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, /* needs: stats */
+                                 dlp_worker_stats *out);
 
 /* An item that was replaced or left out. */
 typedef struct dlp_skip {
@@ -197,7 +198,8 @@ typedef struct dlp_skip {
 /* Copy the newest skips, the oldest of them first. The pipe keeps 64.
    out: [max], may be NULL if max is 0; total: gets the number of all skips, may be NULL.
    Returns the number copied, DLP_ERR_ARG, or DLP_ERR_STATE (not started). */
-DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
+DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, /* needs: stats */
+                          uint64_t *total);
 
 /* Say in words what limits throughput, and what to change. The first line begins "Limit: ". The
    second line begins "Change: ". If it can, it tells how many items a second the change should
@@ -242,12 +244,13 @@ typedef struct dlp_trace_event {
 
 /* Return the number of trace lanes, DLP_ERR_ARG, or DLP_ERR_STATE (not started). Lane 0 is the
    consumer's. Lane i is that of worker i - 1 of dlp_pipe_worker_stats. */
-DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
+DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p); /* needs: stats */
 
 /* Copy the newest events of a lane, the oldest of them first.
    out: [max], may be NULL if max is 0; name: [32] gets the lane's name, may be NULL.
    Returns the number copied, DLP_ERR_ARG, or DLP_ERR_STATE (not started). */
-DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
+DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, /* needs: stats */
+                          int max, char *name);
 
 /* Note the present value of a counter of dlp_pipe_desc.counters, after each step, or every few
    steps. Each note is a point in pictures. The ring of a counter has the newest trace_bytes / 16
@@ -255,4 +258,4 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    counter: 0..n_counters - 1; value: 0..1e300.
    Returns DLP_OK, DLP_ERR_ARG (not a number, too), DLP_ERR_STATE (not started). Consumer. Reads the
    clock once; does not wait or allocate. */
-DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value); /* needs: stats */

@@ -65,6 +65,8 @@ static inline uint64_t dlpi_round_up(uint64_t bytes, uint64_t align) {
     return up == UINT64_MAX ? up : up / align * align;
 }
 
+static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
+
 /* Return sum - part, at least 0. UINT64_MAX, which means too much, stays UINT64_MAX. */
 static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     if (sum == UINT64_MAX) return sum;

@@ -2,7 +2,6 @@
 /* tests: system/core/pipe_badinput, system/inputs/neighbours */
 #include "inputs/dataset.h"
 #include "inputs/add.h"
-#include "work/tune.h"
 #include "deliver/state.h"
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------

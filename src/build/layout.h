@@ -1,6 +1,5 @@
 #pragma once
 /* tests: system/build/pipe_plan, system/shm/monitor */
-#include "queue/spsc.h"
 #include "build/links.h"
 #include "build/check.h"
 #include "build/placement.h"

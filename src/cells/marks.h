@@ -1,7 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_ragged, system/core/overrun, system/shm/shm_steps */
 #include "cells/cells.h"
-#include "queue/spsc.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-marks      RAGGED ROWS: WHICH BYTES AN EARLIER ITEM HAS LEFT
    A ragged field of a row has room for the longest item. Behind the length of an item its bytes are

@@ -304,7 +304,7 @@ static uint64_t dlpi_next_rest(void *who) {
     dlpi_wake_put_off(p);
     p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
-    dlpi_tune(p, dlpi_now_ns());
+    dlpi_tune(p, dlpi_now_ns());                                                 /* needs: tune */
     return dlpi_next_patience(who);
 }
 

@@ -47,7 +47,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
-    dlpi_tune(p, p->pace.last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns); /* needs: tune */
 }
 
 /* Begin a wait of the consumer: book its step before. may: false if the call must be timed. Returns
@@ -103,5 +103,5 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (for_source && to > from) dlpi_bump(&p->ctl->source_wait_ns, to - from);
     dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, to, p->epoch_now);
-    dlpi_tune(p, to);
+    dlpi_tune(p, to); /* needs: tune */
 }

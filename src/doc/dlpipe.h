@@ -370,15 +370,20 @@
      DLPIPE_ONLY_LOADER     [impl]     leaves all parts out; DLPIPE_WITH_X keeps part X, and the
                                        parts that it needs
 
-   PARTS is load, expand, filter, window, zip, mix and push; SPLIT is chunks; TRANSFER is devices.
-   The other parts are FILES, LINES, TAR, TOKENS, ARRAYS, PACK, JOIN, SCRATCH, GUARD, CACHE, OUT,
-   MIX, BUCKETS, DLPACK, EXPLAIN, PREDICT and PICTURES. These parts need others: LINES needs FILES;
-   TAR needs LINES and PARTS; PACK needs PARTS; PARTS and BUCKETS need MIX; SPLIT and DLPACK need
-   TRANSFER; EXPLAIN needs PREDICT. A part is left out with a part that it needs. A macro cuts
-   functions of the implementation, and no struct or number that a program sees. So a file that does
-   not know the macro may be linked to such an implementation; the linker then misses a call that is
-   left out. Define the macro for all files, and such a call is a compile error that names the
-   macro. dlp_pipe_open refuses a row whose verb is left out, and names the macro.
+   PARTS is load, expand, filter, window, zip, mix and push; SPLIT is chunks; TRANSFER is devices;
+   RUNS is fetch_rows. FETCHERS is in_flight and async, which files and S3 want. TUNE is
+   workers_max; LISTS is DLP_ORDER_BATCHES; RANKS is dlp_ranks_describe, and the warning that a rank
+   is not set. STATS is dlp_pipe_stats, skips, traces and counters. The other parts are FILES,
+   LINES, TAR, TOKENS, ARRAYS, PACK, JOIN, SCRATCH, GUARD, CACHE, OUT, MIX, BUCKETS, QUEUES, DLPACK,
+   EXPLAIN, PREDICT and PICTURES. These parts need others: LINES needs FILES; FILES needs FETCHERS;
+   TAR needs LINES and PARTS; PACK needs PARTS. PARTS needs MIX, FETCHERS and QUEUES; BUCKETS needs
+   MIX and LISTS. SPLIT and DLPACK need TRANSFER; EXPLAIN needs PREDICT and STATS; PICTURES needs
+   STATS. A part is left out with a part that it needs. A macro cuts functions of the
+   implementation, and no struct or number that a program sees. So a file that does not know the
+   macro may be linked to such an implementation; the linker then misses a call that is left out.
+   Define the macro for all files, and such a call is a compile error that names the macro.
+   dlp_pipe_open refuses a row whose verb is left out, and a field that asks for a part which is
+   left out, and names the macro.
 
    DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
    bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). If several rows run
@@ -396,9 +401,9 @@
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
    makes 651 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
    711 KB with them. It is 498 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
-   which leave out what the program does not call. With DLPIPE_ONLY_LOADER dlpipe.h has 201 KB of
-   code and compiles in 0.37 of the time, and that program has 200 KB. With DLPIPE_WITH_TOKENS, too,
-   dlpipe.h has 221 KB. Tables for unwinding (.eh_frame) are a ninth of the code. Debuggers and
+   which leave out what the program does not call. With DLPIPE_ONLY_LOADER dlpipe.h has 160 KB of
+   code and compiles in 0.3 of the time, and that program has 172 KB. With DLPIPE_WITH_TOKENS, too,
+   dlpipe.h has 181 KB. Tables for unwinding (.eh_frame) are a ninth of the code. Debuggers and
    exceptions of C++ callbacks use them; -fno-asynchronous-unwind-tables leaves them out.
 
    >>limits     LIMITS AND CAVEATS

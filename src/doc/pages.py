@@ -340,7 +340,7 @@ def shown(group):
     """The lines of a group's declarations, without marks that say nothing to a reader."""
     lines = []
     for code in group.code:
-        text = re.sub(r"^DLPDEF DLPI_LESS_\w+\n", "", "\n".join(code))
+        text = re.sub(r"^(?:DLPDEF DLPI_LESS_\w+\n|#e.*\n)+", "", "\n".join(code))
         if text.startswith("DLPDEF "):  # the lines after the first go left with it
             text = re.sub(r"\n {7}", "\n", text[7:])
         lines += text.split("\n")

@@ -1,3 +1,4 @@
+/* needs: fetchers */
 #pragma once
 /* tests: system/core/fetchers, system/shm/shm_fetchers */
 #include "flight/in_flight.h"

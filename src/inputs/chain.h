@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/stages/fused */
 #include "inputs/dataset.h"
-#include "flight/in_flight.h"
+#include "flight/attempts.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
    A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,

@@ -1,7 +1,8 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/stages/join_hostile */
 #include "cells/cells.h"
-#include "flight/records.h"
+#include "flight/attempts.h"
+#include "flight/records.h" /* needs: fetchers */
 #include "inputs/add.h"
 #include "inputs/runs.h" /* needs: runs */
 /* ---------------------------------------------------------------------------------------------
@@ -199,11 +200,20 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "fetch.fields", "an array of n_fields fields");
 }
 
+#ifdef DLPIPE_NO_FETCHERS
+#define DLPI_FETCHERS \
+    DLP_FETCH_SEQUENTIAL, \
+        "DLP_FETCH_SEQUENTIAL, without in_flight or async, with DLPIPE_NO_FETCHERS; " \
+        "compile without it"
+#else
+#define DLPI_FETCHERS DLP_FETCH_ASYNC, "DLP_FETCH_*"
+#endif
+
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_source *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLPI_FETCHERS);
     dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,

@@ -1,7 +1,7 @@
 /* needs: runs */
 #pragma once
 /* tests: system/core/runs */
-#include "flight/in_flight.h"
+#include "flight/attempts.h"
 #include "inputs/check.h"
 #include "row/runs.h"
 /* ---- a stage that fetches several rows in one call (>>impl-many) ---- */

@@ -3,13 +3,22 @@
 #include "build/check.h"
 #include "stages/batch.h"
 #include "stages/fetch.h"
-#include "stages/lists.h"
+#include "stages/lists.h" /* needs: lists */
 #include "stages/map.h"
 #include "stages/sampler.h"
 static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
-    dlpi_stage *st = dlpi_add(
-        p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops, "sampler", NULL);
-    if (st == NULL) return p->err.code;
+    const dlpi_stage_ops *ops = &dlpi_sampler_ops;
+    const bool lists = desc->order == DLP_ORDER_BATCHES;
+    dlpi_stage *st;
+#ifdef DLPIPE_NO_LISTS
+    if (lists)
+        return dlpi_bad(p, p->node, "list.order",
+                        "another order than DLP_ORDER_BATCHES with DLPIPE_NO_LISTS; compile "
+                        "without it",
+                        desc->order);
+#endif
+    if (lists) ops = &dlpi_lists_ops; /* needs: lists */
+    if ((st = dlpi_add(p, ops, "sampler", NULL)) == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, DLP_OK);

@@ -1,3 +1,4 @@
+/* needs: stats */
 #pragma once
 /* tests: system/report/pictures, system/examples/dlpipe_top */
 #include "pipe/pipe.h"

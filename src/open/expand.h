@@ -11,12 +11,7 @@
    wrong the number has no meaning. */
 DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
-        const dlp_field *f = &ds->fields[i];
-        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
-        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
-            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
-        sum = dlpi_sum(sum, bytes);
-    }
+    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++)
+        sum = dlpi_sum(sum, dlpi_field_item_bytes(&ds->fields[i]));
     return dlpi_times(sum, rows);
 }

@@ -190,15 +190,6 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Return the stage that a row has of its own, or NULL. */
-static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
-    for (int i = 0; i < t->p->n_stages; i++) {
-        const dlpi_stage *st = &t->p->stages[i];
-        if (strcmp(st->name, node->name) == 0) return st;
-    }
-    return NULL;
-}
-
 /* Warn of each row of items that has workers of its own because a row above it names workers.
    Before version 0.2.0 it ran in the thread of the consumer. */
 static void dlpi_table_staffed(const dlpi_table *t) {
@@ -206,7 +197,7 @@ static void dlpi_table_staffed(const dlpi_table *t) {
         const dlp_node *above = dlpi_row_above(t, node, false);
         const unsigned is = dlpi_verb_of(t, node)->is;
         if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
-            dlpi_row_stage(t, node) == NULL)
+            dlp_node_stage(t->p, node->name) < 0) /* it has no stage of its own */
             continue;
         dlpi_warn(t->p,
                   "node \"%s\" has %d workers of its own, like those of \"%s\"; set "

@@ -6,26 +6,21 @@
 #include "work/collate.h"
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
-/* True if `name` is one of the names in the text `names`, which has blanks between them. */
-static bool dlpi_names_have(const char *names, const char *name) {
-    const size_t n = name != NULL ? strlen(name) : 0;
-    while (n > 0 && *names != 0) {
-        const size_t length = strcspn(names, " ");
-        if (length == n && strncmp(names, name, n) == 0) return true;
-        names += length;
-        names += strspn(names, " ");
-    }
-    return false;
-}
-
-/* Return how many names a text has. Spaces separate the names. */
-static uint32_t dlpi_names_count(const char *names) {
+/* Return how many names a text has, or, if only is not NULL, how often it has the name `only`.
+   Spaces separate the names. */
+static uint32_t dlpi_names_count(const char *names, const char *only) {
     uint32_t n = 0;
-    for (names += strspn(names, " "); *names != 0; n++) {
-        names += strcspn(names, " ");
-        names += strspn(names, " ");
+    for (names += strspn(names, " "); *names != 0; names += strspn(names, " ")) {
+        const size_t length = strcspn(names, " ");
+        n += only == NULL || (strlen(only) == length && strncmp(names, only, length) == 0);
+        names += length;
     }
     return n;
+}
+
+/* True if `name` is one of the names in a text. */
+static bool dlpi_names_have(const char *names, const char *name) {
+    return name != NULL && dlpi_names_count(names, name) > 0;
 }
 
 /* Return the map in which fields of the present fetch end, or NULL if there is none. */
@@ -115,7 +110,7 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     *ends = 0;
     for (uint32_t i = 0; i < n - map->map.n_fields; i++)
         if (dlpi_names_have(names, f[i].name)) *ends |= 1u << i, found++;
-    if (found == 0 || found != dlpi_names_count(names))
+    if (found == 0 || found != dlpi_names_count(names, NULL))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of the rows above \"%s\", each "
                            "once, and none that ended before",
@@ -157,7 +152,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
             "map.ends is \"%.60s\"; fields that were made, pushed or joined must end "
             "above \"%s\": move this map there",
             map->map.ends, between->name);
-    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
+    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends, NULL))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
                            "fetch and guard nodes between",

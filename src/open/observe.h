@@ -1,3 +1,4 @@
+/* needs: stats */
 #pragma once
 /* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"

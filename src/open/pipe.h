@@ -3,7 +3,7 @@
 #include "report/text.h"
 #include "report/stats.h"
 #include "build/close.h"
-#include "open/ranks.h"
+#include "open/ranks.h" /* needs: ranks */
 #include "open/warn.h"
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
@@ -63,7 +63,7 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
     if ((rc = dlpi_start(p)) == DLP_OK) {
-        dlpi_ranks_warn(p);
+        dlpi_ranks_warn(p); /* needs: ranks */
         dlpi_warn_short(p, p->samples, p->global_batch);
     }
     dlpi_leave(p);
@@ -197,16 +197,6 @@ DLPI_COLD DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
-}
-
-DLPI_COLD DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
-    dlpi_stage *st;
-    if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    st = &p->stages[stage];
-    return dlpi_tune_ask(p, st, n);
 }
 
 DLPI_COLD DLPDEF void dlp_pipe_stop(dlp_pipe *p) {

@@ -1,3 +1,4 @@
+/* needs: ranks */
 #pragma once
 /* tests: unit/open/ranks_env, system/open/pipe_ranks */
 #include "api/ranks.h"

@@ -1,3 +1,4 @@
+/* needs: queues */
 #pragma once
 /* tests: unit/queue/queue_mpsc, model/model, model/mutants */
 #include "queue/spsc.h"

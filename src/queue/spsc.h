@@ -1,3 +1,4 @@
+/* needs: queues */
 #pragma once
 /* tests: unit/queue/queue_spsc, model/model */
 #include "base/platform.h"
@@ -19,8 +20,6 @@ _Static_assert(offsetof(dlp_spsc, consumer_wake) == 4 * DLPI_LINE, "waiters' own
 _Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
 _Static_assert(offsetof(dlp_mpsc, consumer_wake) == DLPI_LINE, "waiter's own block");
 _Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
-
-static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
 
 static int dlpi_queue_mem_ok(const void *mem) {
     return mem && (uintptr_t)mem % DLP_QUEUE_ALIGN == 0;

@@ -126,7 +126,7 @@ DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
         return;
     }
     dlpi_unit rest = *t;
-    if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
+    if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t); /* needs: parts */
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
 

@@ -503,10 +503,10 @@ static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) 
 DLPI_NOINLINE static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
     if (w->asks == DLPI_ASK_RAGGED)
         dlpi_unit_ragged(w, t, n);
-    else if (w->asks == DLPI_ASK_RUNS) /* needs: runs */
-        w->st->ops->chained(w, t, n);  /* needs: runs */
-    else
-        dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
+    else if (w->asks == DLPI_ASK_RUNS)                  /* needs: runs */
+        w->st->ops->chained(w, t, n);                   /* needs: runs */
+    else                                                /* needs: join|scratch */
+        dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n); /* needs: join|scratch */
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. A fate

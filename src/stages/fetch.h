@@ -5,9 +5,10 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
-static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    const bool reads = dlpi_reader_wired(st->dataset) && st->item == st->dataset->fetch;
-    int rc = reads ? dlpi_reader_alone(p, st) : DLP_OK;
+static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st DLPI_UNREAD) {
+    int rc = DLP_OK;
+    if (dlpi_reader_wired(st->dataset) && st->item == st->dataset->fetch) /* needs: parts */
+        rc = dlpi_reader_alone(p, st);                                    /* needs: parts */
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
@@ -92,18 +93,26 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                               DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {
-    DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
-    .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
-                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
-                                                   DLPI_OPS_OF_IN_FLIGHT};
+#define DLPI_FETCH_READ \
+    { \
+        DLPI_OPS_OF_FETCH, .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live, \
+                           .layout = dlpi_fetch_area, .bulk = dlpi_fetch_read, DLPI_OPS_OF_ROWS \
+    }
+static const dlpi_stage_ops dlpi_fetch_read_ops = DLPI_FETCH_READ; /* needs: parts */
+#define DLPI_FETCH_MANY \
+    { \
+        DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain, .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS, \
+                           DLPI_OPS_OF_IN_FLIGHT \
+    }
+static const dlpi_stage_ops dlpi_fetch_many_ops = DLPI_FETCH_MANY; /* needs: fetchers */
 
 static const dlpi_stage_ops dlpi_fetch_runs_ops = DLPI_FETCH_RUNS; /* needs: runs */
 
-static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d) {
-    const dlp_dataset *ds = d->dataset; /* needs: runs */
-    if (d->fetcher) return &dlpi_fetch_many_ops;
+/* Return the table of a fetch stage with this desc. */
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d DLPI_UNREAD) {
+    const dlp_dataset *ds = d->dataset;                                    /* needs: runs */
+    if (d->fetcher) return &dlpi_fetch_many_ops;                           /* needs: fetchers */
     if (ds != NULL && ds->fetch_rows != NULL) return &dlpi_fetch_runs_ops; /* needs: runs */
-    return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
+    if (dlpi_reader_of(d->dataset) != NULL) return &dlpi_fetch_read_ops;   /* needs: parts */
+    return &dlpi_fetch_ops;
 }

@@ -131,7 +131,9 @@ DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     .adds = dlpi_join_adds, .widens = dlpi_join_widens
 
 static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
+#define DLPI_JOIN_MANY \
+    { DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT }
+static const dlpi_stage_ops dlpi_join_many_ops = DLPI_JOIN_MANY; /* needs: fetchers */
 #define DLPI_JOIN_RUNS \
     { DLPI_OPS_OF_JOIN, DLPI_OPS_OF_RUNS, DLPI_OPS_OF_ROWS }
 static const dlpi_stage_ops dlpi_join_runs_ops = DLPI_JOIN_RUNS; /* needs: runs */
@@ -141,8 +143,9 @@ static const dlpi_stage_ops dlpi_join_runs_ops = DLPI_JOIN_RUNS; /* needs: runs 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_source *f, bool mixes) {
-    const dlpi_stage_ops *ops = f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops;
+    const dlpi_stage_ops *ops = &dlpi_join_ops;
     dlpi_stage *st;
+    if (f->fetcher) ops = &dlpi_join_many_ops; /* needs: fetchers */
     if (!f->fetcher && f->dataset->fetch_rows != NULL) ops = &dlpi_join_runs_ops; /* needs: runs */
     st = dlpi_add(t->p, ops, "join", &f->workers);
     if (st == NULL) return t->p->err.code;

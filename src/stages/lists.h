@@ -1,3 +1,4 @@
+/* needs: lists */
 #pragma once
 /* tests: system/core/pipe_epochs, system/core/pipe_resume, system/core/streams */
 #include "inputs/epoch.h"

@@ -3,7 +3,6 @@
 /* tests: system/stages/chunks, system/stages/chunk_seams, system/shm/shm_chunks */
 #include "api/chunks.h"
 #include "order/chunks.h"
-#include "queue/spsc.h"
 #include "inputs/check.h"
 #include "deliver/deliver.h"
 #include "inputs/epoch.h"
