@@ -107,10 +107,12 @@
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
              batches need. Without async, in_flight threads are as many workers in front of these
              rows: each calls worker_init, and has a worker_state of its own.
-             A later fetch in front of these rows may have a source, too, but no async and no
-             in_flight. It reads one item after the other in each worker. worker_state is then what
-             the worker_init of that source left. The source has as many items as the list. A list
-             has at most two later fetches by sources with a worker_init.
+             A later fetch in front of these rows may have a source, too, with as many items as the
+             list. worker_state is then what the worker_init of that source left. With async, it has
+             in_flight requests under way in each worker, and a cell waits for one of them at a
+             time. Then it stands above each row that makes many items of one. Each such fetch adds
+             2 * in_flight cells. Other later fetches read one item after the other in each worker.
+             A list has at most two later fetches with async, or by sources with a worker_init.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the

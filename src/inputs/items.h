@@ -31,18 +31,33 @@ typedef struct dlpi_level {
     const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
+/* A later fetch by a source with a worker_state, or by requests: an op of a level, with a seat of
+   its own. */
+typedef struct dlpi_later {
+    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t level, op;
+    const dlpi_table_row *row;
+    uint64_t bytes;     /* what worker_init allocates */
+    dlp_async async;    /* submit NULL: it makes no requests */
+    void *user;         /* of these */
+    uint32_t in_flight; /* requests of each worker; 0: none */
+} dlpi_later;
+
 /* A seat that each worker of a stage has: of one source, or of several that are called alike. */
 typedef struct dlpi_seating {
-    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
-    const dlpi_found *by;          /* the first of its sources */
-    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
-    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
-    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
-    uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
-    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
+    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: it has the state of
+                                      seat `of` */
+    uint32_t of;
+    const dlpi_later *later;   /* the later fetch that makes its requests, or NULL */
+    const dlpi_found *by;      /* the first of its sources */
+    const dlpi_table_row *row; /* the row of the table that is named if worker_init fails */
+    uint32_t n_workers;        /* workers that the rows of its sources ask for, together */
+    uint32_t in_flight;        /* requests of each worker; 0: the sources make none */
+    uint32_t first, end;       /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;            /* what its worker_init allocates, if the source says it */
 } dlpi_seating;
 
-#define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
+#define DLPI_LATER 2u /* later fetches of a list with seats, at most */
 #define DLPI_SEATS (DLPI_BRANCHES * (1 + DLPI_LATER) + 1) /* of a worker, at most */
 
 typedef struct dlpi_seatings { /* all seats of a worker */
@@ -50,14 +65,6 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     uint32_t n;
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
-
-/* A later fetch by a source with a worker_state: an op of a level, with a seat of its own. */
-typedef struct dlpi_later {
-    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
-    uint32_t level, op;
-    const dlpi_table_row *row;
-    uint64_t bytes; /* what worker_init allocates */
-} dlpi_later;
 
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
@@ -547,12 +554,11 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, co
     return code;
 }
 
-/* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
-   item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
-   code. */
-static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                          dlpi_item_arrays *by) {
-    const dlpi_op *k = l->program.op;
+/* Run the filters and maps of a level from op k on for the item that lies at `to`. it: the item,
+   whose fields are set here. Returns 0 to keep it, DLP_SKIP to leave it out, or a failure's code.
+   DLPI_READS says that it waits for a later fetch. */
+static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k, dlp_item *it,
+                           uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
@@ -561,6 +567,12 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
     return rc;
+}
+
+/* Run all filters and maps of a level, which has some. Returns as dlpi_level_from does. */
+static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                          dlpi_item_arrays *by) {
+    return dlpi_level_from(w, l, l->program.op, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
@@ -577,6 +589,28 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
     w->block->message_errno = a->errnum;
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
     return a->code;
+}
+
+/* Callback of the op of a later fetch by requests. Note in the worker's record that the input waits
+   for it. user: the dlpi_later. Returns DLPI_READS. */
+static int dlpi_later_call(void *user, dlp_item *it) {
+    ((dlpi_in_flight *)it->call->w->self)->at = user;
+    return DLPI_READS;
+}
+
+/* Go on with the item of level l at `to` behind op k, a later fetch that was answered. Check what
+   its source wrote, and run the ops behind. Returns as dlpi_level_from does. */
+static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k, dlp_item *it,
+                               uint8_t *to, dlpi_item_arrays *by) {
+    uint64_t *lengths = (uint64_t *)(void *)to;
+    int rc = dlpi_read_took(w, dlpi_input_answer(w));
+    dlpi_input_point(it, to, l, by, false);
+    if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
+        dlpi_tails_close(k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
+    if (rc == 0 && (k->how & DLPI_OP_LAST) == 0) return dlpi_level_from(w, l, k + 1, it, to, by);
+    if (rc != 0 && rc != DLP_SKIP) w->note.row = k->row;
+    return rc;
 }
 
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of

@@ -166,7 +166,8 @@ typedef struct dlpi_makers {
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
     dlpi_later later[DLPI_LATER];
-    uint32_t n_later; /* later fetches by sources with a worker_state */
+    uint32_t n_later;  /* later fetches with seats */
+    const char *waits; /* the last of them that makes requests, or NULL */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -252,20 +253,69 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
-/* Check a later fetch row, whose items are ds: what it needs to be an op, which reads one item
-   after the other. Returns 0 or a DLP_ERR code. */
+/* Check that an asynchronous source has its two calls. Returns 0 or a DLP_ERR code. */
+static int dlpi_async_check(dlp_pipe *p, const char *name, const dlp_async *async) {
+    if (async->submit != NULL && async->reap != NULL) return DLP_OK;
+    return dlpi_missing(p, name, async->submit ? "async.reap" : "async.submit",
+                        "submit and reap with async");
+}
+
+/* Refuse an asynchronous source in the consumer. Returns a DLP_ERR code. */
+static int dlpi_async_inline(dlp_pipe *p, const char *name) {
+    return dlpi_bad(p, name, "workers.num_workers",
+                    "0..1024 with async: next can't wait for requests and batches at once",
+                    DLP_NONE);
+}
+
+/* Return the name of the first row so far that makes many items of an input, or NULL. */
+static const char *dlpi_makers_many(const dlpi_makers *m) {
+    if (m->load != NULL) return m->load->name;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        if (m->level[i].maker.expand != NULL) return m->level[i].row->name;
+    return NULL;
+}
+
+/* True if a later fetch, which says f, makes requests. A cell has one request at a time, so behind
+   a row that makes many items of an input it makes none. */
+static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
+    return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
+}
+
+/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
+   Returns 0 or a DLP_ERR code. */
+static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                           const dlp_source *f) {
+    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
+    if (!dlpi_fetch_row_many(node)) return DLP_OK;
+    if (dlpi_fetch_requests(f))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
+                           node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
+                           "\"%s\" stands behind \"%s\", which makes many items of one request; "
+                           "move its row up",
+                           node->name, dlpi_makers_many(m));
+    return dlpi_node_bad(t, node,
+                         "is a second fetch before makers; give it async, or leave in_flight out "
+                         "and set more num_workers");
+}
+
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
+   0 or a DLP_ERR code. */
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_dataset *ds) {
-    if (dlpi_fetch_row_many(node))
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f);
+    const int rc = dlpi_later_many(t, node, m, f);
+    if (rc != DLP_OK) return rc;
+    if (m->n_later == DLPI_LATER &&
+        (reads || (node->fetch.source != NULL && node->fetch.source->workers.worker_init != NULL)))
         return dlpi_node_bad(t, node,
-                             "is a second fetch before makers; give it a fetch callback or a "
-                             "source, no async or in_flight, and more num_workers");
+                             "is the third later fetch by a source with a worker_init, or with "
+                             "async; a list has two at most");
     if (node->fetch.source == NULL) return DLP_OK;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
                              "callback, and no source");
-    if (ds->fetch == NULL || ds->open_end || dlpi_reader_of(ds) != NULL)
+    if ((ds->fetch == NULL && !reads) || ds->open_end || dlpi_reader_of(ds) != NULL)
         return dlpi_node_bad(
             t, node,
             "is a second fetch before makers, whose source only makes requests, or "
@@ -275,32 +325,42 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (node->fetch.source->workers.worker_init != NULL && m->n_later == DLPI_LATER)
-        return dlpi_node_bad(t, node,
-                             "is the third later fetch by a source with a worker_init; a list has "
-                             "two at most");
     return DLP_OK;
 }
 
-/* Note in *m the seat of a later fetch row, which is the last op, if the row's source has a
-   worker_init. Returns 0 or a DLP_ERR code. */
-static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+/* Take what the source of a later fetch row, which says f, says of itself. */
+static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
+                              const dlp_source *f) {
     const dlp_source *source = node->fetch.source;
-    dlpi_later *l = &m->later[m->n_later];
-    if (source == NULL) return DLP_OK;
     dlpi_makers_id(m, source->id);
     if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(source))
+    if (dlpi_fetch_is_many(f) && !dlpi_later_reads(m, f))
         dlpi_warn(t->p,
                   "\"%s\" is a second fetch before makers, and reads one item after the other in "
                   "each worker; set num_workers to the reads that are to be under way",
                   node->name);
-    if (source->workers.worker_init == NULL) return DLP_OK;
-    l->calls = node->workers;
-    l->bytes = source->dataset->worker_bytes;
+}
+
+/* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
+   source has a worker_init. f: what the row says. Returns 0 or a DLP_ERR code. */
+static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
+                           const dlp_source *f) {
+    const dlp_source *source = node->fetch.source;
+    const bool enters = source != NULL && source->workers.worker_init != NULL;
+    dlpi_later *l = &m->later[m->n_later];
+    if (source != NULL) dlpi_later_source(t, node, m, f);
+    if (!enters && !dlpi_later_reads(m, f)) return DLP_OK;
+    if (enters) l->calls = node->workers;
+    l->bytes = enters ? source->dataset->worker_bytes : 0;
     l->level = m->n_levels - 1;
     l->op = m->level[l->level].program.n - 1;
     l->row = dlpi_row_named(t->p, node->name);
+    if (dlpi_later_reads(m, f)) {
+        l->async = f->async;
+        l->user = m->level[l->level].program.op[l->op].user;
+        l->in_flight = (uint32_t)dlpi_fetch_many(f->in_flight);
+        m->waits = node->name;
+    }
     m->n_later++;
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
@@ -322,7 +382,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                              "makes items, and the fetches before it are those of a mix; leave one "
                              "of the two out");
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
-        if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL)
+        if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
@@ -338,7 +398,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->f = f;
         m->input = ds;
         m->n_fetched = ds.n_fields;
-    } else if ((rc = dlpi_later_check(t, node, m, &ds)) != DLP_OK) {
+    } else if ((rc = dlpi_later_check(t, node, m, &f, &ds)) != DLP_OK) {
         return rc;
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
@@ -346,7 +406,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     m->input.writes_all_bytes = 0;
     rc = dlpi_makers_op(t, node, m,
                         (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
-    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
+    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m, &f);
 }
 
 /* Take a map in which fields end: it is the last op of its level, and the next level has the
@@ -593,7 +653,9 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
-    m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
+    m->reads = dlpi_fetch_requests(&m->f);
+    if (m->waits != NULL && m->workers.num_workers == DLP_NONE)
+        return dlpi_async_inline(t->p, m->waits);
     if (m->load != NULL && m->reads)
         return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
                              "between a load and other makers: items of a part are fetched one "
@@ -739,13 +801,9 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
-    if (async->submit == NULL || async->reap == NULL)
-        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
-                            "submit and reap with async");
-    if (st->w.num_workers == 0)
-        return dlpi_bad(p, st->name, "workers.num_workers",
-                        "0..1024 with async: next can't wait for requests and batches at once",
-                        DLP_NONE);
+    const int rc = dlpi_async_check(p, st->name, async);
+    if (rc != DLP_OK) return rc;
+    if (st->w.num_workers == 0) return dlpi_async_inline(p, st->name);
     x->async = *async;
     x->found.in_flight = in_flight;
     st->in_flight = (int32_t)in_flight;
@@ -765,7 +823,8 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     return rc;
 }
 
-/* Give the later fetches of a stage seats beside that of its first fetch. */
+/* Give the later fetches of a stage seats beside that of its first fetch. The workers make the
+   requests of all. */
 static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     if (x->n_later == 0) return;
@@ -776,7 +835,8 @@ static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
                                     .row = x->row != NULL ? x->row : x->load,
                                     .in_flight = x->found.in_flight,
                                     .bytes = m->input.worker_bytes};
-    dlpi_seats_later(&x->seats, x);
+    dlpi_seats_later(&x->seats, x, 0, 1);
+    st->in_flight = (int32_t)x->found.in_flight;
     dlpi_seats_call(&x->seats, &st->w);
     m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }

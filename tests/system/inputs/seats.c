@@ -59,7 +59,7 @@ typedef struct store { /* the state of a seat */
 
 typedef struct shared { /* of all processes */
     uint32_t enters[MOST], exits[MOST], most[MOST];
-    uint32_t kills, random_kills, alone_wrong, calls;
+    uint32_t kills, random_kills, alone_wrong, calls, wrong;
     char log[WORKERS][64]; /* a: worker_init of branch 0; A: worker_exit */
 } shared;
 
@@ -67,11 +67,12 @@ static struct {
     uint64_t delay_ns;
     int32_t fails;           /* worker_init of this branch fails in worker 0 */
     uint32_t kills, item;    /* the item of that branch that kills its worker */
-    uint32_t deaths, silent; /* so often; it is never answered */
-    int ragged;              /* a second fetch writes as many numbers as the first writes words */
-    uint32_t slow_us;        /* of a fetch without requests */
-    uint32_t decode_us;      /* of each answer, in reap */
-    uint32_t kill_every;     /* one of so many calls kills, but no item twice */
+    uint32_t deaths, silent; /* so often; it is answered so many ms late */
+    uint32_t wrong, times; /* the item of that branch fails so often in each epoch; 0: none does */
+    int ragged;            /* a second fetch writes as many numbers as the first writes words */
+    uint32_t slow_us;      /* of a fetch without requests */
+    uint32_t decode_us;    /* of each answer, in reap */
+    uint32_t kill_every;   /* one of so many calls kills, but no item twice */
     int max_kills;
 } how;
 
@@ -153,6 +154,10 @@ static int fetch_more(void *user, dlp_item *it) {
     if (b->states) CHECK(own(b, it->worker_state, it));
     CHECK(it->n_fields == 1);
     die_now_and_then(b, it->index);
+    if (how.wrong == b->id && how.item == it->index && it->attempt < how.times) {
+        __atomic_add_fetch(&all_->wrong, 1, __ATOMIC_SEQ_CST);
+        return dlp_fail(it->call, 0, "no number for %d", (int)it->index);
+    }
     if (how.ragged) { /* a number for each word */
         it->length[0] = words_of(b->id - 4, it->index);
         for (uint32_t k = 0; k < it->length[0]; k++)
@@ -166,7 +171,7 @@ static int fetch_more(void *user, dlp_item *it) {
 static int submit(void *user, void *state, dlp_item *it) {
     const branch *b = user;
     store *s = state;
-    if (!well(own(b, s, it))) return DLP_ERR_CALLBACK;
+    if (!well(s != NULL && own(b->states ? b : s->of, s, it))) return DLP_ERR_CALLBACK;
     if (s->n == ROOM || ++s->calls % 11 == 3) return DLP_FULL;
     s->held[s->n] = it;
     s->due[s->n++] =
@@ -181,19 +186,22 @@ static int submit(void *user, void *state, dlp_item *it) {
     return 0;
 }
 
-static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+static int reap_by(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms,
+                   int (*by)(void *user, dlp_item *it)) {
     const branch *b = user;
     store *s = state;
     const uint64_t until = test_now_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000000;
     int n = 0;
-    if (!well(s->of == b)) return -1;
+    if (!well(s->of == b || !b->states)) return -1;
     do {
         for (uint32_t i = s->n; i > 0 && n < max; i--) { /* the last first */
             if (s->due[i - 1] > test_now_ns()) continue;
-            if (how.silent != 0 && bad(b, s->held[i - 1]->index)) continue;
+            if (how.silent != 0 && bad(b, s->held[i - 1]->index) &&
+                test_now_ns() < s->due[i - 1] + how.silent * UINT64_C(1000000))
+                continue;
             done[n] = s->held[i - 1];
             if (how.decode_us > 0) usleep(how.decode_us);
-            code[n] = answer(b, done[n]);
+            code[n] = by(user, done[n]);
             n++;
             held_--;
             s->held[i - 1] = s->held[--s->n];
@@ -204,7 +212,16 @@ static int reap(void *user, void *state, dlp_item **done, int *code, int max, in
     return n;
 }
 
+static int answer_it(void *user, dlp_item *it) { return answer(user, it); }
+static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    return reap_by(user, state, done, code, max, timeout_ms, answer_it);
+}
+static int reap_more(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    return reap_by(user, state, done, code, max, timeout_ms, fetch_more);
+}
+
 static const dlp_async source_ = {.submit = submit, .reap = reap};
+static const dlp_async more_source_ = {.submit = submit, .reap = reap_more};
 
 /* ---- rows behind ---- */
 
@@ -236,7 +253,10 @@ typedef struct table {
     dlp_workers_desc w;
     int32_t workers[MOST];
     uint32_t in_flight;
-    int later; /* each branch has a second fetch: 1: by a callback, 2: by a source with a state */
+    int later; /* each branch has a second fetch: 1: by a callback, 2: by a source with a state,
+                  3: by requests of such a source, 4: by requests, with the first fetch's state */
+    uint32_t later_in_flight;
+    dlp_workers_desc more; /* what a second fetch says of its failures */
 } table;
 
 static dlp_node *row(table *t, const char *name, uint32_t k, int32_t verb) {
@@ -255,17 +275,29 @@ static void later_row(table *t, uint32_t k) {
     const dlp_field *field = how.ragged ? &numbers_ : &number_;
     branch *b = &branches_[4 + k];
     dlp_node *to = row(t, "more", k, DLP_FETCH);
-    *b = (branch){.id = 4 + k, .states = t->later == 2};
+    *b = (branch){.id = 4 + k, .states = t->later == 2 || t->later == 3};
+    to->workers = t->more;
     items[k] = (dlp_dataset){
         .n_items = t->items[k], .fields = field, .n_fields = 1, .fetch = fetch_more, .user = b};
     sources[k] = (dlp_source){
         .dataset = &items[k],
         .workers = {.worker_init = store_open, .worker_exit = store_close, .worker_user = b}};
-    if (t->later == 2)
+    if (t->later == 3) {
+        items[k].fetch = NULL;
+        sources[k].async = more_source_;
+        sources[k].fetcher = DLP_FETCH_ASYNC;
+        sources[k].in_flight = (int32_t)t->later_in_flight;
+    }
+    if (t->later == 2 || t->later == 3)
         to->fetch.source = &sources[k];
     else
         to->fetch =
             (dlp_node_fetch){.fetch = fetch_more, .user = b, .fields = field, .n_fields = 1};
+    if (t->later == 4) {
+        to->fetch.fetch = NULL;
+        to->fetch.async = &more_source_;
+        to->fetch.in_flight = t->later_in_flight;
+    }
 }
 
 /* Write the rows of a table: its branches, a mix, and what stands behind. */
@@ -317,7 +349,7 @@ static void begin(table *t, uint32_t n, int states, int async) {
     how.kills = UINT32_MAX;
     how.delay_ns = 50000;
     t->n_branches = n;
-    t->in_flight = 16;
+    t->in_flight = t->later_in_flight = 16;
     for (uint32_t k = 0; k < n; k++) {
         branches_[k] = (branch){.id = k, .async = async, .states = states};
         t->weights[k] = k == 0 ? 7 : 3;
@@ -666,10 +698,85 @@ static void later_fetch__by_a_source__has_its_own_state(void) {
     CHECK(deaths > 10 || shm_missing() != NULL);
 }
 
+/* A second fetch by requests: many cells of a worker wait for their answers. The rows are those of
+   a second fetch that reads one item after the other. */
+static void later_fetch__by_requests__same_rows(void) {
+    static const int kinds[] = {FILTER, EXPAND, PACK, FILTER_WINDOW, FILTER_PACK, WINDOW};
+    static told want, got;
+    static table t;
+    uint32_t deaths = 0;
+    for (int i = 0; i < 36; i++) {
+        const uint32_t n = 1 + (i & 1);
+        const int kind = kinds[i / 2 % 6];
+        const int async = i % 3 == 0; /* the first fetch, too */
+        uint32_t dead;
+        begin(&t, n, 0, 0);
+        t.later = 1;
+        how.ragged = kind == PACK || kind == FILTER_PACK;
+        rows(&t, kind);
+        run(&t, NULL, &want);
+        CHECK(want.rc == DLP_END && want.n_rows > 20);
+        begin(&t, n, 1, async);
+        t.later = async || i % 4 == 1 ? 3 : 4;
+        how.ragged = kind == PACK || kind == FILTER_PACK;
+        t.workers[0] = 1 + i / 12;
+        t.later_in_flight = i % 5 == 0 ? 1 : 3 + (uint32_t)i % 11;
+        if (i % 7 == 0) branches_[0].async = 0; /* of two branches one */
+        if (i >= 12 && shm_missing() == NULL) {
+            t.w.placement = DLP_PLACE_PROCESSES;
+            how.kill_every = i >= 24 ? 29 : 0;
+            how.max_kills = 100;
+        }
+        rows(&t, kind);
+        run(&t, NULL, &got);
+        if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        dead = all_->random_kills;
+        deaths += dead;
+        for (uint32_t k = 0; k < n && dead == 0; k++)
+            CHECK(all_->most[4 + k] > (t.later_in_flight > 2));
+        for (uint32_t k = 0; k < n; k++) CHECK(all_->most[4 + k] <= t.later_in_flight * 2);
+        for (uint32_t k = (uint32_t)i % 5; k + 1 < want.n; k += 13) {
+            begin(&t, n, 1, k % 2);
+            t.later = k % 2 ? 3 : 4 - (int)(k / 13 % 2);
+            how.ragged = kind == PACK || kind == FILTER_PACK;
+            t.workers[0] = 1 + (int32_t)(k % 3);
+            t.later_in_flight = 1 + k % 9;
+            rows(&t, kind);
+            run(&t, &want.state[k], &got);
+            if (!well(alike(&got, &want, k + 1))) printf("  case %d, resumed at %u\n", i, k);
+        }
+    }
+    printf("  %u workers died\n", deaths);
+    CHECK(deaths > 10 || shm_missing() != NULL);
+}
+
+/* 64 inputs wait for 5 ms each: one after the other, or 16 at once in one worker. */
+static void later_fetch__by_requests__many_at_once(void) {
+    static told got;
+    static table t;
+    uint64_t ns[2];
+    for (int many = 0; many < 2; many++) {
+        begin(&t, 1, 1, 0);
+        t.items[0] = 64;
+        t.later = 3;
+        t.later_in_flight = many ? 16 : 1;
+        how.delay_ns = 3333333; /* to twice as long */
+        rows(&t, FILTER);
+        ns[many] = test_now_ns();
+        run(&t, NULL, &got);
+        ns[many] = test_now_ns() - ns[many];
+        CHECK(got.rc == DLP_END && all_->most[4] == t.later_in_flight);
+        CHECK((int)got.in_flight == (int)t.later_in_flight);
+    }
+    printf("  128 requests of 5 ms: %.0f ms one by one, %.0f ms with 16 at once\n",
+           (double)ns[0] / 1e6, (double)ns[1] / 1e6);
+    CHECK_SOON(ns[1] * 8 < ns[0]);
+}
+
 static void later_fetch__that_cannot_be__refused_by_name(void) {
     static table t;
     for (int i = 0; i < 5; i++) {
-        const char *words[] = {"no async or in_flight", "has 139 items, must have 140",
+        const char *words[] = {"leave in_flight out", "has 139 items, must have 140",
                                "leave worker_init", "third later fetch by a source",
                                "write this row above"};
         dlp_dataset items, first;
@@ -750,6 +857,118 @@ static void requests__of_each_branch__divided_among_all_workers(void) {
     CHECK(all_->most[0] == 11 && all_->most[1] == 6);
 }
 
+/* What may have killed a worker is alone in all its seats: a request of a second fetch, or what an
+   input of a first fetch is made of while second fetches are out. */
+static void later_fetch__kills__is_alone_in_all_seats(void) {
+    static told want, got;
+    static table t;
+    if (shm_missing() != NULL) return;
+    for (int i = 0; i < 24; i++) {
+        const uint32_t n = 1 + (i & 1), of = i % 4 < 2 ? 4 : 0;
+        begin(&t, n, 0, 0);
+        t.later = 1;
+        rows(&t, FILTER);
+        run(&t, NULL, &want);
+        begin(&t, n, 1, i & 4);
+        t.later = 3;
+        t.later_in_flight = i & 8 ? 2 : 12;
+        t.w.placement = DLP_PLACE_PROCESSES;
+        t.workers[0] = 1 + i % 3;
+        how.kills = of;
+        how.item = 31;
+        how.deaths = 1 + (uint32_t)i / 8;
+        rows(&t, FILTER);
+        run(&t, NULL, &got);
+        CHECK(all_->kills == how.deaths);
+        if (!well(all_->alone_wrong == 0)) printf("  case %d\n", i);
+        if (how.deaths < 3) {
+            if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        } else {
+            CHECK(got.rc == DLP_ERR_KILLED && got.err.index == 31);
+        }
+    }
+}
+
+/* True if the rows of all epochs are those of branch 0 that are kept, without `item`. */
+static int all_but(const told *got, uint32_t item) {
+    uint32_t next = 0, wrong = 0;
+    for (uint32_t r = 0; r < got->n_rows; r++) {
+        if (r == got->epoch_rows[0]) next = 0;
+        while (!kept(next) || next == item) next++;
+        wrong += got->first[r] != word_of(0, next++, 0);
+    }
+    return wrong == 0 && got->n_rows > 180;
+}
+
+/* An answer of a second fetch that fails is tried again from the first fetch on, as its row says,
+   then it fails the input, by the name of the row. */
+static void later_fetch__fails__what_its_row_says(void) {
+    static told got;
+    static table t;
+    for (int i = 0; i < 16; i++) {
+        const int enough = i & 1, drops = i & 2, async = i & 4;
+        begin(&t, 1, 1, async);
+        t.later = async || i & 8 ? 3 : 4;
+        t.more.retries = 1 + enough;
+        t.more.retry_backoff_ms = i & 8 ? 1 : 0;
+        t.w.retries = 7; /* of the first fetch */
+        t.more.on_error = drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE;
+        t.more.max_skips = drops ? 5 : 0;
+        t.workers[0] = 1 + i % 3;
+        how.wrong = 4;
+        how.item = 31;
+        how.times = 2;
+        rows(&t, FILTER);
+        run(&t, NULL, &got);
+        CHECK(all_->wrong == (enough || drops ? 4 : 2)); /* of two epochs, or one */
+        if (enough) {
+            CHECK(got.rc == DLP_END && all_but(&got, UINT32_MAX));
+        } else if (drops) {
+            CHECK(got.rc == DLP_END && all_but(&got, 31));
+        } else {
+            CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == 31);
+            CHECK(strcmp(got.err.stage, "more0") == 0 && strstr(got.err.message, "no number"));
+        }
+        if (all_->wrong != (enough || drops ? 4 : 2))
+            printf("  case %d: %s: %s\n", i, got.err.stage, got.err.message);
+    }
+}
+
+/* A request of a second fetch that is never answered costs its worker and its input, and nothing
+   else. The deadline is that of its row. */
+static void later_fetch__past_its_deadline__its_input_alone_is_left_out(void) {
+    static told got;
+    static table t;
+    if (shm_missing() != NULL) return;
+    for (int i = 0; i < 6; i++) {
+        begin(&t, 1, 1, i & 1);
+        t.later = 3;
+        t.w.placement = DLP_PLACE_PROCESSES;
+        t.workers[0] = 1 + i % 2;
+        t.more.on_error = DLP_ON_ERROR_DROP;
+        t.more.max_skips = 5;
+        t.more.deadline_ms = 200;
+        how.kills = 4;
+        how.item = 31;
+        how.silent = 1000000;
+        rows(&t, i < 4 ? FILTER : FILTER_WINDOW);
+        run(&t, NULL, &got);
+        CHECK(got.rc == DLP_END);
+        if (i < 4) CHECK(all_but(&got, 31));
+        if (got.rc != DLP_END) printf("  case %d: %s\n", i, got.err.message);
+    }
+    begin(&t, 1, 1, 0); /* in a thread it is the pipe's error */
+    t.later = 3;
+    t.more.deadline_ms = 100;
+    how.kills = 4;
+    how.item = 31;
+    how.silent = 500;
+    rows(&t, FILTER);
+    run(&t, NULL, &got);
+    CHECK(got.rc == DLP_ERR_DEADLINE && strcmp(got.err.stage, "more0") == 0);
+    if (got.rc != DLP_ERR_DEADLINE) printf("  %d: %s\n", got.rc, got.err.message);
+}
+
 /* What may have killed a worker is alone in all its seats, until it is poison. */
 static void input__kills__is_alone_in_all_seats(void) {
     static told want, got;
@@ -795,7 +1014,7 @@ static void request__past_its_deadline__its_input_alone_is_left_out(void) {
         t.w.deadline_ms = 200;
         how.kills = i & 1;
         how.item = 31;
-        how.silent = 1;
+        how.silent = 1000000;
         rows(&t, FILTER);
         run(&t, NULL, &got);
         CHECK(got.rc == DLP_END && got.n_rows > 200);
@@ -975,6 +1194,11 @@ int main(void) {
     init__in_the_consumer__one_seat_each();
     init__same_source_twice__one_seat();
     later_fetch__by_a_source__has_its_own_state();
+    later_fetch__by_requests__same_rows();
+    later_fetch__kills__is_alone_in_all_seats();
+    later_fetch__fails__what_its_row_says();
+    later_fetch__past_its_deadline__its_input_alone_is_left_out();
+    test_tries(later_fetch__by_requests__many_at_once);
     later_fetch__that_cannot_be__refused_by_name();
     later_fetch__many_by_sources__two_with_a_state();
     requests__of_each_branch__divided_among_all_workers();
