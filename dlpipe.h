@@ -26609,7 +26609,7 @@ static inline uint32_t dlpi_reads_most(uint32_t in_flight) {
 }
 
 /* Return the bytes of the seats of a worker, with their attempts. */
-static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
+DLPI_COLD static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
     const dlpi_seating *of = s->at;
     uint64_t bytes = s->n > 1 ? s->n * sizeof(dlpi_seat) : 0;
     for (uint32_t k = 0; k < s->n; k++)
@@ -26898,8 +26898,8 @@ static bool dlpi_reads_owes(const dlpi_worker *w) {
 
 /* Give a worker attempts for a seat. *at: memory, which is counted on; in: the first seat's record,
    or NULL. Returns the seat's record. */
-static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uint8_t **at,
-                                     dlpi_in_flight *first) {
+DLPI_COLD static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uint8_t **at,
+                                               dlpi_in_flight *first) {
     const dlpi_expand *x = (const dlpi_expand *)(const void *)of->by;
     const uint32_t n = dlpi_reads_most(of->in_flight);
     const dlp_async *async = of->later != NULL ? &of->later->async : &x->async;
@@ -26920,7 +26920,7 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
 
 /* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
    its last op was added. A kind that lays out its cells by itself might forget it. */
-static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
+DLPI_COLD static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
     for (; f != NULL; f = f->next) {
         const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
         for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
@@ -26932,7 +26932,7 @@ static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found 
 }
 
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
-static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
     for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
@@ -26961,21 +26961,22 @@ static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatin
 
 /* Give each worker of the stage its seats, if its source x reads inputs by requests, or if x has
    later fetches with seats. */
-static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
+DLPI_COLD static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
     dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
 /* Describe the heap memory of the workers' seats. at: offset of `s` in the self of the stage. */
-static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st, size_t at) {
+DLPI_COLD static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st,
+                                             size_t at) {
     return (dlpi_block){at + offsetof(dlpi_seatings, memory),
                         dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(s))};
 }
 
 /* tell of a stage with several seats: call that of each seat until one writes text into buf.
    Returns the bytes of text, 0 if none, or negative. */
-static int dlpi_seats_tell(void *user, char *buf, size_t size) {
+DLPI_COLD static int dlpi_seats_tell(void *user, char *buf, size_t size) {
     const dlpi_seatings *s = user;
     int n = 0;
     for (uint32_t k = 0; k < s->n && n <= 0; k++) {
@@ -26986,14 +26987,14 @@ static int dlpi_seats_tell(void *user, char *buf, size_t size) {
 }
 
 /* Return what the calls of worker_init allocate in one worker. */
-static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
+DLPI_COLD static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
     uint64_t bytes = 0;
     for (uint32_t k = 0; k < s->n; k++) bytes = dlpi_sum(bytes, s->at[k].bytes);
     return bytes;
 }
 
 /* If there are several seats, let each call its own callbacks, and not those of the stage. */
-static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
+DLPI_COLD static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
     if (s->n < 2) return;
     w->worker_init = NULL;
     w->worker_exit = NULL;
@@ -27002,15 +27003,15 @@ static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
 }
 
 /* True if workers of the two descs call the same callbacks as they begin and end. */
-static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
+DLPI_COLD static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
     return a->worker_init == b->worker_init && a->worker_exit == b->worker_exit &&
            a->worker_user == b->worker_user && a->tell == b->tell;
 }
 
 /* Give a later fetch of x, by `workers` workers, a new seat for its requests. home: the seat of the
    cells of x. */
-static void dlpi_seat_requests(dlpi_seatings *s, dlpi_expand *x, dlpi_later *l, uint32_t home,
-                               uint32_t workers) {
+DLPI_COLD static void dlpi_seat_requests(dlpi_seatings *s, dlpi_expand *x, dlpi_later *l,
+                                         uint32_t home, uint32_t workers) {
     dlpi_op *op = &x->level[l->level].program.op[l->op];
     s->at[s->n++] = (dlpi_seating){.calls = l->calls.worker_init != NULL ? &l->calls : NULL,
                                    .of = home,
@@ -27027,7 +27028,8 @@ static void dlpi_seat_requests(dlpi_seatings *s, dlpi_expand *x, dlpi_later *l, 
 
 /* Give the later fetches of x seats among those of its stage: one that is called alike and makes no
    requests, or a new one. home: the seat of the cells of x, which has so many workers. */
-static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_t home, uint32_t workers) {
+DLPI_COLD static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_t home,
+                                       uint32_t workers) {
     for (uint32_t i = 0; i < x->n_later; i++) {
         dlpi_later *l = &x->later[i];
         uint32_t k = 0;
