@@ -4995,8 +4995,10 @@ typedef struct dlp_node_fetch {
     uint32_t of; /* 1 + k: this node fetches the items of dataset k of the list's mix, and sees the
                          item's index in that dataset. The fetch nodes of all datasets of the mix
                          follow each other, and have the same fields. Without a mix, the numbers of
-                         the items of these nodes' sources follow each other. 0: this node fetches
-                         all items */
+                         the items of these nodes' sources follow each other. Before makers each of
+                         these nodes, at most 16, fetches one item after the other in each worker. A
+                         failure is that of the node of the item's dataset. 0: this node fetches all
+                         items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
                          The other fields are then 0, except in_flight and of. NULL: none */
     dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
@@ -25928,6 +25930,7 @@ typedef struct dlpi_level {
    its own. */
 typedef struct dlpi_later {
     dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t of;            /* 1 + the dataset that it fetches, among several; 0: it is an op */
     uint32_t level, op;
     const dlpi_table_row *row;
     uint64_t bytes;     /* what worker_init allocates */
@@ -25959,6 +25962,14 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
 
+#define DLPI_OF 16u /* datasets of a list before makers, each with a fetch, at most */
+
+/* A dataset of several, whose items are numbered one after the other. */
+typedef struct dlpi_of {
+    uint64_t first, end; /* its items have the numbers first .. end - 1 */
+    dlpi_op op;          /* the fetch of its row */
+} dlpi_of;
+
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
@@ -25970,6 +25981,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint8_t list;      /* number of its list, by which a cache knows it */
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
+    dlpi_of of[DLPI_OF];              /* the datasets of several fetches */
+    uint32_t n_of;                    /* 0: there is one fetch of all items */
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
@@ -26475,6 +26488,30 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
 }
 
+/* Return the dataset of the item with this number, one of several. */
+static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
+    const dlpi_of *d = x->of;
+    while (index >= d->end && d + 1 < x->of + x->n_of) d++;
+    return d;
+}
+
+/* Return the row that fetches the item with this number. */
+static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
+    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
+}
+
+/* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
+   item's index there. user: the dlpi_expand. Returns its result. */
+static int dlpi_of_fetch(void *user, dlp_item *it) {
+    const dlpi_of *d = dlpi_of_index(user, it->index);
+    const dlpi_worker *w = it->call->w;
+    dlp_item one = *it;
+    one.index -= d->first;
+    if (d->op.seat > 0) one.worker_state = dlpi_seats(w)[d->op.seat - 1].state;
+    dlpi_op_tells(w, d->op.row);
+    return dlpi_op_call(&d->op, &one);
+}
+
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
    the read's code, 0 if it succeeded. */
 static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
@@ -26537,7 +26574,7 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
         dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, given->index);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }
@@ -27032,6 +27069,7 @@ DLPI_COLD static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_
                                        uint32_t workers) {
     for (uint32_t i = 0; i < x->n_later; i++) {
         dlpi_later *l = &x->later[i];
+        dlpi_op *op = l->of > 0 ? &x->of[l->of - 1].op : &x->level[l->level].program.op[l->op];
         uint32_t k = 0;
         if (l->in_flight > 0) {
             dlpi_seat_requests(s, x, l, home, workers);
@@ -27043,8 +27081,8 @@ DLPI_COLD static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_
         if (k == s->n)
             s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
-        x->level[l->level].program.op[l->op].seat = (uint8_t)(k + 1);
-        x->level[l->level].program.op[l->op].how |= DLPI_OP_SEAT;
+        op->seat = (uint8_t)(k + 1);
+        op->how |= DLPI_OP_SEAT;
     }
 }
 
@@ -27369,7 +27407,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (shows) dlpi_op_tells(b->w, x->row);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = dlpi_input_row(x, b->of->index);
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
@@ -50873,9 +50911,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 #endif /* DLPIPE_NO_SCRATCH */
 
 #ifndef DLPIPE_NO_PARTS
-/* ---- load, expand, filter, pack, window: items of unknown count ---- */
-
-/* ---- load, window ---- */
+/* ---- load, window: rows of items of unknown count ---- */
 
 /* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
    may stand between. */
@@ -51014,7 +51050,9 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if (st == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
 }
+#endif /* DLPIPE_NO_PARTS */
 
+#ifndef DLPIPE_NO_PARTS
 /* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
 /* The rows after the list up to the last one that makes items. */
@@ -51047,6 +51085,8 @@ typedef struct dlpi_makers {
     dlpi_later later[DLPI_LATER];
     uint32_t n_later;  /* later fetches with seats */
     const char *waits; /* the last of them that makes requests, or NULL */
+    dlpi_of of[DLPI_OF];
+    uint32_t n_of; /* datasets, each with a fetch; 0: one fetch has all items */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -51198,11 +51238,6 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
     const bool reads = dlpi_later_reads(m, f);
     const int rc = dlpi_later_many(t, node, m, f);
     if (rc != DLP_OK) return rc;
-    if (m->n_later == DLPI_LATER &&
-        (reads || (node->fetch.source != NULL && node->fetch.source->workers.worker_init != NULL)))
-        return dlpi_node_bad(t, node,
-                             "is the third later fetch by a source with a worker_init, or with "
-                             "async; a list has two at most");
     if (node->fetch.source == NULL) return DLP_OK;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
@@ -51221,6 +51256,15 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
     return DLP_OK;
 }
 
+/* Warn of a source that could make requests, and makes none. */
+DLPI_COLD
+static void dlpi_later_slow(const dlpi_table *t, const dlp_node *node) {
+    dlpi_warn(t->p,
+              "\"%s\" is a second fetch before makers, and reads one item after the other in "
+              "each worker; set num_workers to the reads that are to be under way",
+              node->name);
+}
+
 /* Take what the source of a later fetch row, which says f, says of itself. */
 DLPI_COLD
 static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
@@ -51228,29 +51272,33 @@ static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *
     const dlp_source *source = node->fetch.source;
     dlpi_makers_id(m, source->id);
     if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(f) && !dlpi_later_reads(m, f))
-        dlpi_warn(t->p,
-                  "\"%s\" is a second fetch before makers, and reads one item after the other in "
-                  "each worker; set num_workers to the reads that are to be under way",
-                  node->name);
+    if (dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
+        dlpi_later_slow(t, node);
 }
 
 /* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
-   source has a worker_init. f: what the row says. Returns 0 or a DLP_ERR code. */
+   source has a worker_init. f: what the row says. of: 1 + the dataset of several that it fetches,
+   or 0. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
-                           const dlp_source *f) {
+static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, const dlp_source *f,
+                           uint32_t of) {
     const dlp_source *source = node->fetch.source;
     const bool enters = source != NULL && source->workers.worker_init != NULL;
+    const bool reads = of == 0 && dlpi_later_reads(m, f);
     dlpi_later *l = &m->later[m->n_later];
     if (source != NULL) dlpi_later_source(t, node, m, f);
-    if (!enters && !dlpi_later_reads(m, f)) return DLP_OK;
+    if (!enters && !reads) return DLP_OK;
+    if (m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node,
+                             "is the third later fetch by a source with a worker_init, or with "
+                             "async; a list has two at most");
     if (enters) l->calls = node->workers;
     l->bytes = enters ? source->dataset->worker_bytes : 0;
+    l->of = of;
     l->level = m->n_levels - 1;
-    l->op = m->level[l->level].program.n - 1;
+    l->op = of == 0 ? m->level[l->level].program.n - 1 : 0;
     l->row = dlpi_row_named(t->p, node->name);
-    if (dlpi_later_reads(m, f)) {
+    if (reads) {
         l->async = f->async;
         l->user = m->level[l->level].program.op[l->op].user;
         l->in_flight = (uint32_t)dlpi_fetch_many(f->in_flight);
@@ -51258,6 +51306,69 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     }
     m->n_later++;
     return dlpi_fetch_workers(t, node, source, &l->calls);
+}
+
+/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD
+static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                         const dlp_dataset *ds) {
+    const dlp_field *f = m->fields[0];
+    bool alike = m->n_of == 0 || ds->n_fields == m->n_fetched;
+    if (t->joins != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets in a branch; give each dataset a "
+                             "list and a branch of its own");
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets behind a load; list the parts of all "
+                             "datasets there");
+    if (dlpi_fetch_row_many(node) || ds->fetch == NULL || dlpi_reader_of(ds) != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets before makers, one item after the "
+                             "other; give it a fetch callback, and no async or in_flight");
+    if (node->fetch.of != m->n_of + 1 || m->n_of == DLPI_OF ||
+        (m->n_of > 0 && m->rows + m->n_of != node))
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets before makers, at most 16, whose "
+                             "rows follow each other; move it");
+    for (uint32_t i = 0; alike && m->n_of > 0 && i < ds->n_fields; i++)
+        alike =
+            dlpi_fields_alike(&ds->fields[i], &f[i]) && strcmp(ds->fields[i].name, f[i].name) == 0;
+    if (alike) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields differ from those of \"%s\"; give all datasets the same fields",
+                       m->rows->name);
+}
+
+/* True if a fetch row is one of several, each of a dataset of its own. */
+DLPI_COLD
+static bool dlpi_of_several(const dlpi_table *t, const dlp_node *node) {
+    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
+    return node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2);
+}
+
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
+    int rc = dlpi_of_check(t, node, m, ds);
+    if (rc != DLP_OK) return rc;
+    m->of[m->n_of++] = (dlpi_of){
+        .first = first,
+        .end = first + ds->n_items,
+        .op = {.fn.call = ds->fetch, .user = ds->user, .row = dlpi_row_named(t->p, node->name)}};
+    if (m->n_of == 1) {
+        if (dlpi_fetch_is_many(f)) dlpi_later_slow(t, node);
+        f->fetcher = DLP_FETCH_SEQUENTIAL;
+        f->in_flight = 0;
+        return DLP_OK;
+    }
+    if (ds->writes_all_bytes == 0) m->input.writes_all_bytes = 0;
+    m->input.n_items = first + ds->n_items;
+    return dlpi_later_seat(t, node, m, f, m->n_of);
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
@@ -51273,10 +51384,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, node,
                              "stands before makers, whose inputs are fetched one by one; give it "
                              "fetch, and no fetch_rows");
-    if (node->fetch.of > 1)
-        return dlpi_node_bad(t, &t->nodes[t->at],
-                             "makes items, and the fetches before it are those of a mix; leave one "
-                             "of the two out");
+    if (dlpi_of_several(t, node) && (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK) return rc;
+    if (node->fetch.of > 1) return DLP_OK;
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
         if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
@@ -51302,7 +51411,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     m->input.writes_all_bytes = 0;
     rc = dlpi_makers_op(t, node, m,
                         (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
-    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m, &f);
+    return rc != DLP_OK ? rc : dlpi_later_seat(t, node, m, &f, 0);
 }
 
 /* Take a map in which fields end: it is the last op of its level, and the next level has the
@@ -51665,6 +51774,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     memcpy(x->level, m->level, sizeof x->level);
     memcpy(x->later, m->later, sizeof x->later);
     x->n_later = m->n_later;
+    memcpy(x->of, m->of, sizeof x->of);
+    x->n_of = m->n_of;
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
@@ -51748,6 +51859,7 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
 DLPI_COLD
 static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     dlpi_expand *x = st->self;
+    if (m->n_of > 0) m->input.fetch = dlpi_of_fetch, m->input.user = x;
     if (x->n_later == 0) return;
     x->calls = st->w;
     x->seats.n = 1;

@@ -35,6 +35,7 @@ typedef struct dlpi_level {
    its own. */
 typedef struct dlpi_later {
     dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t of;            /* 1 + the dataset that it fetches, among several; 0: it is an op */
     uint32_t level, op;
     const dlpi_table_row *row;
     uint64_t bytes;     /* what worker_init allocates */
@@ -66,6 +67,14 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
 
+#define DLPI_OF 16u /* datasets of a list before makers, each with a fetch, at most */
+
+/* A dataset of several, whose items are numbered one after the other. */
+typedef struct dlpi_of {
+    uint64_t first, end; /* its items have the numbers first .. end - 1 */
+    dlpi_op op;          /* the fetch of its row */
+} dlpi_of;
+
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
@@ -77,6 +86,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint8_t list;      /* number of its list, by which a cache knows it */
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
+    dlpi_of of[DLPI_OF];              /* the datasets of several fetches */
+    uint32_t n_of;                    /* 0: there is one fetch of all items */
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
@@ -582,6 +593,30 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
 }
 
+/* Return the dataset of the item with this number, one of several. */
+static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
+    const dlpi_of *d = x->of;
+    while (index >= d->end && d + 1 < x->of + x->n_of) d++;
+    return d;
+}
+
+/* Return the row that fetches the item with this number. */
+static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
+    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
+}
+
+/* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
+   item's index there. user: the dlpi_expand. Returns its result. */
+static int dlpi_of_fetch(void *user, dlp_item *it) {
+    const dlpi_of *d = dlpi_of_index(user, it->index);
+    const dlpi_worker *w = it->call->w;
+    dlp_item one = *it;
+    one.index -= d->first;
+    if (d->op.seat > 0) one.worker_state = dlpi_seats(w)[d->op.seat - 1].state;
+    dlpi_op_tells(w, d->op.row);
+    return dlpi_op_call(&d->op, &one);
+}
+
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
    the read's code, 0 if it succeeded. */
 static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
@@ -644,7 +679,7 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
         dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, given->index);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }

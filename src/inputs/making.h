@@ -306,7 +306,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (shows) dlpi_op_tells(b->w, x->row);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = dlpi_input_row(x, b->of->index);
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);

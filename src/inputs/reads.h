@@ -471,6 +471,7 @@ DLPI_COLD static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_
                                        uint32_t workers) {
     for (uint32_t i = 0; i < x->n_later; i++) {
         dlpi_later *l = &x->later[i];
+        dlpi_op *op = l->of > 0 ? &x->of[l->of - 1].op : &x->level[l->level].program.op[l->op];
         uint32_t k = 0;
         if (l->in_flight > 0) {
             dlpi_seat_requests(s, x, l, home, workers);
@@ -482,8 +483,8 @@ DLPI_COLD static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_
         if (k == s->n)
             s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
-        x->level[l->level].program.op[l->op].seat = (uint8_t)(k + 1);
-        x->level[l->level].program.op[l->op].how |= DLPI_OP_SEAT;
+        op->seat = (uint8_t)(k + 1);
+        op->how |= DLPI_OP_SEAT;
     }
 }
 

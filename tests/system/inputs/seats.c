@@ -68,6 +68,7 @@ static struct {
     int32_t fails;           /* worker_init of this branch fails in worker 0 */
     uint32_t kills, item;    /* the item of that branch that kills its worker */
     uint32_t deaths, silent; /* so often; it is answered so many ms late */
+    int in_order, traced;    /* the datasets of a list have no mix; rows tell their list */
     uint32_t wrong, times; /* the item of that branch fails so often in each epoch; 0: none does */
     int ragged;            /* a second fetch writes as many numbers as the first writes words */
     uint32_t slow_us;      /* of a fetch without requests */
@@ -141,11 +142,26 @@ static int fetch(void *user, dlp_item *it) {
     const branch *b = user;
     if (how.slow_us > 0) usleep(how.slow_us);
     if (how.fails >= 0) usleep(1000); /* the worker that fails comes in time */
+    if (how.wrong == b->id && how.item == it->index && it->attempt < how.times) {
+        __atomic_add_fetch(&all_->wrong, 1, __ATOMIC_SEQ_CST);
+        return dlp_fail(it->call, 0, "no words for %d", (int)it->index);
+    }
     if (bad(b, it->index) && it->epoch == 0 && how.deaths > 0) {
         if (all_->kills > 0 && held_ > 0) all_->alone_wrong++;
         if (all_->kills < how.deaths) die(&all_->kills);
     }
     return answer(b, it);
+}
+
+static dlp_mix *mix_;
+
+/* Fetch an item of all datasets of mix_. */
+static int fetch_all(void *user, dlp_item *it) {
+    dlp_item one = *it;
+    uint32_t b;
+    (void)user;
+    CHECK(dlp_mix_locate(mix_, it->index, &b, &one.index) == DLP_OK);
+    return answer(&branches_[b], &one);
 }
 
 /* The second fetch of a branch: a number. */
@@ -300,6 +316,8 @@ static void later_row(table *t, uint32_t k) {
     }
 }
 
+static void rows_behind(table *t, int kind);
+
 /* Write the rows of a table: its branches, a mix, and what stands behind. */
 static void rows(table *t, int kind) {
     dlp_node *to;
@@ -329,6 +347,48 @@ static void rows(table *t, int kind) {
         to->from = t->from;
         to->mix.weights = t->weights;
     }
+    rows_behind(t, kind);
+}
+
+/* Write the rows of a table whose list is a mix of n datasets. by: 0: one fetch has all items, 1:
+   each dataset has a fetch with a callback, 2: with a source that has a state. */
+static void rows_of(table *t, int kind, uint32_t n, int by) {
+    static dlp_dataset items[MOST];
+    static dlp_source sources[MOST];
+    dlp_node *to;
+    t->n = 0;
+    to = row(t, "list", MOST, DLP_LIST);
+    if (!how.in_order)
+        to->list.mix = mix_;
+    else if (by == 0)
+        to->list.n_items = dlp_mix_items(mix_);
+    for (uint32_t k = 0; k < (by == 0 ? 1 : n); k++) {
+        branch *b = &branches_[k];
+        to = row(t, "read", k, DLP_FETCH);
+        b->states = by == 2;
+        to->fetch = (dlp_node_fetch){
+            .fetch = by ? fetch : fetch_all, .fields = &words_, .n_fields = 1, .user = b};
+        to->workers = k == 0 ? t->w : t->more;
+        if (k == 0) to->workers.num_workers = t->workers[0];
+        if (by == 2) {
+            items[k] = (dlp_dataset){.n_items = t->items[k],
+                                     .fields = &words_,
+                                     .n_fields = 1,
+                                     .fetch = fetch,
+                                     .user = b};
+            sources[k] = (dlp_source){.dataset = &items[k],
+                                      .workers = {.worker_init = store_open,
+                                                  .worker_exit = store_close,
+                                                  .worker_user = b}};
+            to->fetch = (dlp_node_fetch){.source = &sources[k]};
+        }
+        to->fetch.of = by ? k + 1 : 0;
+    }
+    rows_behind(t, kind);
+}
+
+/* Write the rows that make items, and the batch. */
+static void rows_behind(table *t, int kind) {
     if (kind == FILTER || kind == FILTER_WINDOW || kind == FILTER_PACK)
         row(t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
     if (kind == EXPAND)
@@ -380,6 +440,7 @@ static void tell(told *t, const dlp_batch *b) {
             h = dlp_hash(h, ((const uint16_t *)b->fields[1].data)[r * TOKENS + k], k, 1);
         if (b->n_fields == 2) h = dlp_hash(h, ((const uint64_t *)b->fields[1].data)[r], 0, 0);
         if (!b->valid[r] || t->n_rows == ROWS || b->epoch >= EPOCHS) continue;
+        if (b->list != NULL) CHECK(b->list[r] == w[0] / 8000);
         t->first[t->n_rows++] = w[0];
         t->epoch_rows[b->epoch]++;
         for (uint64_t k = 0; k < f->lengths[r] && t->n_words < ROWS * TOKENS; k++)
@@ -391,7 +452,8 @@ static void tell(told *t, const dlp_batch *b) {
 static void run(const table *t, const dlp_state *resume, told *to) {
     static dlp_stats s;
     const dlp_shm_desc shm = {.allow_fork_with_threads = 1, .max_kills = how.max_kills};
-    const dlp_pipe_desc d = {.seed = 5, .epochs = EPOCHS, .resume = resume, .shm = &shm};
+    const dlp_pipe_desc d = {
+        .seed = 5, .epochs = EPOCHS, .resume = resume, .shm = &shm, .trace_rows = how.traced};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     memset(to, 0, sizeof *to);
@@ -771,6 +833,110 @@ static void later_fetch__by_requests__many_at_once(void) {
     printf("  128 requests of 5 ms: %.0f ms one by one, %.0f ms with 16 at once\n",
            (double)ns[0] / 1e6, (double)ns[1] / 1e6);
     CHECK_SOON(ns[1] * 8 < ns[0]);
+}
+
+/* The fetches of a mix's datasets, each with a state of its own, are one fetch of all items. */
+static void fetch_of_each_dataset__before_makers__as_one_fetch(void) {
+    static told want, got;
+    static table t;
+    uint32_t deaths = 0;
+    for (int i = 0; i < 24; i++) {
+        const int kind = FILTER + i % (KINDS - FILTER);
+        const uint32_t n = 2 + (uint32_t)i % 2;
+        begin(&t, 1, 0, 0);
+        for (uint32_t k = 0; k < n; k++) t.items[k] = 40 + 30 * k, t.weights[k] = 3 - k;
+        for (uint32_t k = 0; k < n; k++) branches_[k] = (branch){.id = k};
+        CHECK(dlp_mix_open(&mix_,
+                           &(dlp_mix_desc){.n = n,
+                                           .n_items = (uint64_t[]){t.items[0], t.items[1], 100},
+                                           .weights = t.weights,
+                                           .seed = 5,
+                                           .shuffle = 1},
+                           NULL) == DLP_OK);
+        t.items[2] = 100;
+        how.in_order = i % 4 == 3;
+        how.traced = i % 4 == 2;
+        rows_of(&t, kind, n, 0);
+        run(&t, NULL, &want);
+        CHECK(want.rc == DLP_END && want.n_rows > 20);
+        t.workers[0] = 1 + i % 3;
+        if (i >= 12 && shm_missing() == NULL) {
+            t.w.placement = DLP_PLACE_PROCESSES;
+            how.kill_every = i >= 18 ? 29 : 0;
+            how.max_kills = 100;
+        }
+        rows_of(&t, kind, n, how.in_order ? 2 : 1 + i / 6 % 2);
+        run(&t, NULL, &got);
+        if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        deaths += all_->random_kills;
+        if (i >= 6 && i < 12)
+            logs(&t, t.workers[0], n == 2 ? "abBA" : "abcCBA", n == 2 ? "abBA" : "abcCBA");
+        t.w.placement = 0;
+        for (uint32_t k = 0; k + 1 < want.n; k += 11) {
+            t.workers[0] = 1 + (int32_t)(k % 3);
+            rows_of(&t, kind, n, how.in_order ? 2 : 1 + (int)k % 2);
+            run(&t, &want.state[k], &got);
+            if (!well(alike(&got, &want, k + 1))) printf("  case %d, resumed at %u\n", i, k);
+        }
+        dlp_mix_close(mix_);
+    }
+    CHECK(deaths > 5 || shm_missing() != NULL);
+}
+
+/* What fails is tried again, left out and named by the row of its dataset. */
+static void fetch_of_a_dataset__fails__what_its_row_says(void) {
+    static told got;
+    static table t;
+    CHECK(dlp_mix_open(&mix_, &(dlp_mix_desc){.n = 2, .n_items = (uint64_t[]){40, 70}, .seed = 5},
+                       NULL) == DLP_OK);
+    for (int i = 0; i < 8; i++) {
+        const int enough = i & 1, drops = i & 2;
+        begin(&t, 1, 0, 0);
+        for (uint32_t k = 0; k < 2; k++) branches_[k] = (branch){.id = k}, t.items[k] = 40 + 30 * k;
+        t.more.retries = 1 + enough;
+        t.more.on_error = drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE;
+        t.more.max_skips = drops ? 9 : 0;
+        how.wrong = 1;
+        how.item = 31;
+        how.times = 2;
+        rows_of(&t, FILTER, 2, i & 4 ? 2 : 1);
+        run(&t, NULL, &got);
+        CHECK(all_->wrong > 0 && all_->wrong % 2 == 0);
+        if (enough || drops) {
+            uint32_t n = 0;
+            CHECK(got.rc == DLP_END);
+            for (uint32_t r = 0; r < got.n_rows; r++) n += got.first[r] == word_of(1, 31, 0);
+            CHECK(enough ? n == all_->wrong / 2 : n == 0);
+        } else {
+            CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == 40 + 31);
+            CHECK(strcmp(got.err.stage, "read1") == 0 &&
+                  strstr(got.err.message, "no words for 31"));
+        }
+        if (got.rc != DLP_END && (enough || drops)) printf("  case %d: %s\n", i, got.err.message);
+    }
+    dlp_mix_close(mix_);
+}
+
+static void fetch_of_a_dataset__that_cannot_be__refused_by_name(void) {
+    static const char *const words[] = {"no async or in_flight", "give all datasets the same",
+                                        "has no fetch node", "must be 2"};
+    static table t;
+    CHECK(dlp_mix_open(&mix_, &(dlp_mix_desc){.n = 2, .n_items = (uint64_t[]){40, 70}, .seed = 1},
+                       NULL) == DLP_OK);
+    for (int i = 0; i < 4; i++) {
+        dlp_plan plan;
+        dlp_error e;
+        begin(&t, 1, 0, 0);
+        t.items[0] = 40, t.items[1] = 70;
+        rows_of(&t, FILTER, 2, 1);
+        if (i == 0) t.row[2].fetch.async = &source_, t.row[2].fetch.fetch = NULL;
+        if (i == 1) t.row[2].fetch.fields = &number_;
+        if (i == 2) memmove(&t.row[2], &t.row[3], 3 * sizeof t.row[0]), t.n--;
+        if (i == 3) t.row[2].fetch.of = 1;
+        CHECK(dlp_nodes_plan(t.row, t.n, &(dlp_pipe_desc){.seed = 1}, &plan, &e) != DLP_OK);
+        if (!well(strstr(e.message, words[i]) != NULL)) printf("  %d: %s\n", i, e.message);
+    }
+    dlp_mix_close(mix_);
 }
 
 static void later_fetch__that_cannot_be__refused_by_name(void) {
@@ -1194,6 +1360,9 @@ int main(void) {
     init__in_the_consumer__one_seat_each();
     init__same_source_twice__one_seat();
     later_fetch__by_a_source__has_its_own_state();
+    fetch_of_each_dataset__before_makers__as_one_fetch();
+    fetch_of_a_dataset__fails__what_its_row_says();
+    fetch_of_a_dataset__that_cannot_be__refused_by_name();
     later_fetch__by_requests__same_rows();
     later_fetch__kills__is_alone_in_all_seats();
     later_fetch__fails__what_its_row_says();
