@@ -54,7 +54,7 @@ typedef struct store { /* the state of a seat */
     int worker;
     dlp_item *held[ROOM];
     uint64_t due[ROOM];
-    uint32_t n, calls;
+    uint32_t n, calls, refused;
 } store;
 
 typedef struct shared { /* of all processes */
@@ -189,6 +189,7 @@ static int submit(void *user, void *state, dlp_item *it) {
     store *s = state;
     if (!well(s != NULL && own(b->states ? b : s->of, s, it))) return DLP_ERR_CALLBACK;
     if (s->n == ROOM || ++s->calls % 11 == 3) return DLP_FULL;
+    if (bad(b, it->index) && all_->kills > 0 && s->refused++ < 5) return DLP_FULL;
     s->held[s->n] = it;
     s->due[s->n++] =
         test_now_ns() + how.delay_ns + dlp_hash(1, it->index, s->calls, 0) % (how.delay_ns + 1);
