@@ -4939,10 +4939,12 @@ void dlp_pusher_close(dlp_pusher *pusher);
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
              batches need. Without async, in_flight threads are as many workers in front of these
              rows: each calls worker_init, and has a worker_state of its own.
-             A later fetch in front of these rows may have a source, too, but no async and no
-             in_flight. It reads one item after the other in each worker. worker_state is then what
-             the worker_init of that source left. The source has as many items as the list. A list
-             has at most two later fetches by sources with a worker_init.
+             A later fetch in front of these rows may have a source, too, with as many items as the
+             list. worker_state is then what the worker_init of that source left. With async, it has
+             in_flight requests under way in each worker, and a cell waits for one of them at a
+             time. Then it stands above each row that makes many items of one. Each such fetch adds
+             2 * in_flight cells. Other later fetches read one item after the other in each worker.
+             A list has at most two later fetches with async, or by sources with a worker_init.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the
@@ -5101,8 +5103,10 @@ typedef struct dlp_node_fetch {
     uint32_t of; /* 1 + k: this node fetches the items of dataset k of the list's mix, and sees the
                          item's index in that dataset. The fetch nodes of all datasets of the mix
                          follow each other, and have the same fields. Without a mix, the numbers of
-                         the items of these nodes' sources follow each other. 0: this node fetches
-                         all items */
+                         the items of these nodes' sources follow each other. Before makers each of
+                         these nodes, at most 16, fetches one item after the other in each worker. A
+                         failure is that of the node of the item's dataset. 0: this node fetches all
+                         items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
                          The other fields are then 0, except in_flight and of. NULL: none */
     dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
@@ -13341,11 +13345,13 @@ typedef struct dlpi_worker_rare {
 /* What a source of a stage with several sources has in a worker: a worker_state, and requests. The
    seats of a worker lie side by side. */
 typedef struct dlpi_seat {
-    void *state;                   /* what worker_init left */
-    void *self;                    /* its dlpi_in_flight */
-    const dlp_workers_desc *calls; /* worker_init, worker_exit; NULL: the state of the first seat */
+    void *state; /* what worker_init left */
+    void *self;  /* its dlpi_in_flight */
+    const dlp_workers_desc
+        *calls;                /* worker_init, worker_exit; NULL: it has the state of seat `of` */
     const dlpi_table_row *row; /* the row of the table, for errors; NULL: the stage's own name */
     uint32_t number, n;        /* it is number `number` of n seats */
+    uint32_t of;               /* a seat before it */
     uint32_t first, end;       /* cells of inputs that are worked on in this seat */
     uint32_t at;               /* the cell after the one that was taken last */
     uint32_t turn;             /* in the first seat: the seat in which the worker waited last */
@@ -18448,7 +18454,7 @@ DLPI_COLD static int dlpi_seats_enter(dlpi_worker *w, const dlpi_table_row **row
         dlpi_seat *seat = w->seat != NULL ? dlpi_seats(w) + k : NULL;
         const dlp_workers_desc *d = seat != NULL ? seat->calls : &w->st->w;
         void **state = seat != NULL ? &seat->state : &w->state;
-        if (d == NULL) *state = dlpi_seats(w)->state;
+        if (seat != NULL && d == NULL) *state = dlpi_seats(w)[seat->of].state;
         rc = d != NULL && d->worker_init ? d->worker_init(d->worker_user, w->id, state) : 0;
         *row = seat != NULL ? seat->row : NULL;
         if (rc != 0) dlpi_seats_leave(w, k);
@@ -20278,7 +20284,9 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     const dlp_async *async;   /* the source; NULL: the worker's threads */
     void *user;               /* of the source */
     const void *by;           /* the source of the cells, a dlpi_expand, or NULL */
+    const void *later;        /* the later fetch that makes the requests, a dlpi_later, or NULL */
     const dlpi_attempt *made; /* the attempt at a cell of which items are made, or NULL */
+    const void *at;           /* the later fetch at which that cell is, or NULL */
     dlpi_attempt *all;        /* [n_all] */
     uint64_t *at_once;        /* X2 [n_all] the part of the worker's at_once for these attempts */
     uint32_t n_all, most;     /* attempts; how many of them the source may have */
@@ -20290,7 +20298,8 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     struct dlpi_in_flight *head,
         *next; /* the record of the worker's first seat; of the next seat */
     /* in the head, of all seats: */
-    uint32_t n_busy; /* attempts that sources have, or gave back */
+    uint32_t n_busy; /* attempts that sources have, or gave back; of a later fetch also those that
+                        wait */
     bool exclusive;  /* one unit is out alone, as it may kill */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
@@ -20310,6 +20319,11 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
 /* True if a worker of the stage has one callback at a time: it has no threads in flight. */
 static bool dlpi_one_at_once(const dlpi_stage *st) {
     return st->in_flight == 0 || st->item == NULL;
+}
+
+/* True if a callback of the stage, or of a row in its attempts, has a deadline. */
+static inline bool dlpi_stage_limits(const dlpi_stage *st) {
+    return (st->w.deadline_ms | st->timed) != 0;
 }
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
@@ -20354,6 +20368,8 @@ static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w
    works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
    them. What must be out alone is out alone in all seats of the worker: the first record, the head,
    counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   A cell that goes on to the seat of a later fetch is busy until its last attempt has ended. So
+   what is out alone stays alone, and never waits behind cells that wait for it.
    */
 
 #define DLPI_REAP_MOST 64
@@ -20588,7 +20604,7 @@ static void dlpi_in_flight_later(const dlpi_in_flight *in, uint64_t ns) {
 /* Do not count for requests that are out the time since from_ns, in which the worker was in
    callbacks of its own and took none back. Only a deadline asks for it. */
 static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
-    const uint64_t ns = w->st->w.deadline_ms != 0 ? dlpi_now_ns() - from_ns : 0;
+    const uint64_t ns = dlpi_stage_limits(w->st) ? dlpi_now_ns() - from_ns : 0;
     if (ns > 0) dlpi_in_flight_later(w->self, ns);
 }
 
@@ -20640,6 +20656,13 @@ static uint32_t dlpi_row_fate(const dlpi_worker *w, const dlpi_attempt *a) {
     return dlpi_slot_fate(w->p, a->slot)[a->row];
 }
 
+/* Count an attempt less that was busy. If it was out alone, others may be out from here on, unless
+   its unit is still busy in a later fetch. */
+static void dlpi_attempt_left(const dlpi_in_flight *in) {
+    in->head->n_busy--;
+    if (in->head->n_busy == 0) in->head->exclusive = false;
+}
+
 /* Offer a prepared item to its source. Returns false if the source has no room for it. */
 static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
     dlpi_in_flight *in = w->self;
@@ -20652,7 +20675,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
-        in->head->n_busy++;
+        in->head->n_busy += in->later == NULL;
         in->head->exclusive = exclusive;
         return true;
     }
@@ -20662,6 +20685,9 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
     } else {
         in->units->ended(w, a, rc);
+#ifndef DLPIPE_NO_PARTS
+        if (in->later != NULL) dlpi_attempt_left(in);
+#endif /* DLPIPE_NO_PARTS */
     }
     dlpi_in_flight_show(w);
     return rc != DLP_FULL;
@@ -20675,7 +20701,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    if (all->n_busy > 0 && (exclusive || all->exclusive)) return false;
+    if (all->n_busy > (in->later != NULL) && (exclusive || all->exclusive)) return false;
     return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
@@ -20862,8 +20888,7 @@ static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_in_flight *in = w->self;
     in->units->ended(w, a, a->code);
     in->n_back--;
-    in->head->n_busy--;
-    in->head->exclusive = false; /* the one that is out alone has ended */
+    dlpi_attempt_left(in);
 }
 
 /* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,
@@ -21006,14 +21031,29 @@ DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
 
 /* ---- what a worker does ---- */
 
-/* End the attempts that are back, unless the pipe stops. With cells others are read meanwhile. */
-static void dlpi_in_flight_ends(dlpi_worker *w) {
+/* True if each later fetch behind the seat has a free attempt. The unit of an attempt that ends may
+   need one. A seat waits for seats behind it alone, so the last one always goes on. */
+static bool dlpi_later_free(const dlpi_in_flight *in) {
+    for (in = in->next; in != NULL; in = in->next)
+        if (in->later != NULL && !dlpi_attempt_free(in)) return false;
+    return true;
+}
+
+/* End the attempts that are back, unless the pipe stops. With cells others are read meanwhile.
+   Returns true if one has ended. */
+static bool dlpi_in_flight_ends(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a;
+    bool moved = false;
     while ((a = in->list[DLPI_ATTEMPT_BACK].first) != NULL && !dlpi_stopped(w->p)) {
+#ifndef DLPIPE_NO_PARTS
+        if (!dlpi_later_free(in)) break;
+#endif /* DLPIPE_NO_PARTS */
         if (in->units->whole) dlpi_in_flight_fill(w);
         dlpi_attempt_end(w, a);
+        moved = true;
     }
+    return moved;
 }
 
 /* True if the worker waits for the source: an item is out, or waits for room there. */
@@ -21044,13 +21084,10 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
    does not wait. Returns true if anything moved. */
 static bool dlpi_in_flight_poll(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
-    const bool moved = dlpi_in_flight_fill(w);
-    int n;
-    if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in) || dlpi_stopped(w->p))
-        return moved;
-    n = dlpi_in_flight_reap(w, DLP_NOWAIT);
-    dlpi_in_flight_ends(w);
-    return moved || n > 0;
+    bool moved = dlpi_in_flight_fill(w);
+    if (in->async == NULL || in->broken || dlpi_stopped(w->p)) return moved;
+    if (dlpi_in_flight_waits(in)) moved |= dlpi_in_flight_reap(w, DLP_NOWAIT) > 0;
+    return dlpi_in_flight_ends(w) || moved;
 }
 
 /* Wait until the source has given back all items, which must be before worker_exit, for the pipe
@@ -22418,6 +22455,11 @@ static inline bool dlpi_fetch_is_many(const dlp_source *d) {
     return d->fetcher != DLP_FETCH_SEQUENTIAL;
 }
 
+/* True if the workers of a fetch make requests of an asynchronous source. */
+static inline bool dlpi_fetch_requests(const dlp_source *d) {
+    return d->fetcher == DLP_FETCH_ASYNC;
+}
+
 /* True if a fetch row of a table asks for several items at once, whatever its source says. */
 static inline bool dlpi_fetch_row_many(const dlp_node *node) {
     return node->fetch.async != NULL || node->fetch.in_flight > 1;
@@ -22756,6 +22798,7 @@ DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
 #define DLPI_INPUT_CLOSED UINT32_C(0)
 #define DLPI_INPUT_LOOK 64u /* open cells that a worker looks at, to claim the oldest of them */
 #define DLPI_INPUT_TOLD 64u
+#define DLPI_READS (INT_MIN + 2) /* the op of a later fetch by requests returns it */
 #define DLPI_INPUT_CHEAP_NS 2000u
 #define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most */
 #ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
@@ -23213,12 +23256,24 @@ static inline const dlpi_attempt *dlpi_input_answer(const dlpi_worker *w) {
     return w->self != NULL ? dlpi_in_flight_of(w)->made : NULL;
 }
 
-/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
-   retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
+/* Return the state of a cell that this worker has claimed. */
+static inline uint32_t dlpi_input_mine(const dlpi_worker *w) { return (uint32_t)w->global + 1u; }
+
+/* True if rc is what the op of a later fetch by requests returns: the input of the cell that is
+   made now waits for its answer. */
+static inline bool dlpi_input_waits(const dlpi_worker *w, int rc) {
+    const dlpi_in_flight *in = w->self;
+    return rc == DLPI_READS && in != NULL && in->at != NULL;
+}
+
+/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, a retry
+   must wait, or the input waits for a later fetch. Returns the cell's next state: LOADED,
+   FAILED, OPEN, or the present one. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
     while ((rc = source->many != NULL ? source->many(w, c) : dlpi_input_each(w, c)) != 0) {
+        if (dlpi_input_waits(w, rc)) return dlpi_input_mine(w);
         const uint32_t tries = dlpi_fate_tries(cell->rec);
         if (w->note.row == NULL) w->note.row = dlpi_row_named(w->p, w->st->name); /* its policy */
         const int32_t backoff_ms = dlpi_policy_now(w).retry_backoff_ms;
@@ -23239,7 +23294,8 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
-/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. */
+/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. If an
+   input waits for a later fetch, the cell stays the worker's. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
@@ -23248,6 +23304,10 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);
     n = cell->made - n;
+    if (what == dlpi_input_mine(w)) {
+        dlpi_clock_out(w, index, epoch, 0);
+        return;
+    }
     dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
     if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
         dlpi_input_offer(p, t->slot, t->b);
@@ -26068,18 +26128,34 @@ typedef struct dlpi_level {
     const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
+/* A later fetch by a source with a worker_state, or by requests: an op of a level, with a seat of
+   its own. */
+typedef struct dlpi_later {
+    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t of;            /* 1 + the dataset that it fetches, among several; 0: it is an op */
+    uint32_t level, op;
+    const dlpi_table_row *row;
+    uint64_t bytes;     /* what worker_init allocates */
+    dlp_async async;    /* submit NULL: it makes no requests */
+    void *user;         /* of these */
+    uint32_t in_flight; /* requests of each worker; 0: none */
+} dlpi_later;
+
 /* A seat that each worker of a stage has: of one source, or of several that are called alike. */
 typedef struct dlpi_seating {
-    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
-    const dlpi_found *by;          /* the first of its sources */
-    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
-    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
-    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
-    uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
-    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
+    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: it has the state of
+                                      seat `of` */
+    uint32_t of;
+    const dlpi_later *later;   /* the later fetch that makes its requests, or NULL */
+    const dlpi_found *by;      /* the first of its sources */
+    const dlpi_table_row *row; /* the row of the table that is named if worker_init fails */
+    uint32_t n_workers;        /* workers that the rows of its sources ask for, together */
+    uint32_t in_flight;        /* requests of each worker; 0: the sources make none */
+    uint32_t first, end;       /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;            /* what its worker_init allocates, if the source says it */
 } dlpi_seating;
 
-#define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
+#define DLPI_LATER 2u /* later fetches of a list with seats, at most */
 #define DLPI_SEATS (DLPI_BRANCHES * (1 + DLPI_LATER) + 1) /* of a worker, at most */
 
 typedef struct dlpi_seatings { /* all seats of a worker */
@@ -26088,13 +26164,13 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
 
-/* A later fetch by a source with a worker_state: an op of a level, with a seat of its own. */
-typedef struct dlpi_later {
-    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
-    uint32_t level, op;
-    const dlpi_table_row *row;
-    uint64_t bytes; /* what worker_init allocates */
-} dlpi_later;
+#define DLPI_OF 16u /* datasets of a list before makers, each with a fetch, at most */
+
+/* A dataset of several, whose items are numbered one after the other. */
+typedef struct dlpi_of {
+    uint64_t first, end; /* its items have the numbers first .. end - 1 */
+    dlpi_op op;          /* the fetch of its row */
+} dlpi_of;
 
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
@@ -26107,6 +26183,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint8_t list;      /* number of its list, by which a cache knows it */
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
+    dlpi_of of[DLPI_OF];              /* the datasets of several fetches */
+    uint32_t n_of;                    /* 0: there is one fetch of all items */
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
@@ -26584,12 +26662,11 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, co
     return code;
 }
 
-/* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
-   item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
-   code. */
-static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                          dlpi_item_arrays *by) {
-    const dlpi_op *k = l->program.op;
+/* Run the filters and maps of a level from op k on for the item that lies at `to`. it: the item,
+   whose fields are set here. Returns 0 to keep it, DLP_SKIP to leave it out, or a failure's code.
+   DLPI_READS says that it waits for a later fetch. */
+static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k, dlp_item *it,
+                           uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
@@ -26600,11 +26677,41 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     return rc;
 }
 
+/* Run all filters and maps of a level, which has some. Returns as dlpi_level_from does. */
+static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                          dlpi_item_arrays *by) {
+    return dlpi_level_from(w, l, l->program.op, it, to, by);
+}
+
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
    is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     dlpi_item_copy(l, l->fs.n, from, l + 1, to);
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
+}
+
+/* Return the dataset of the item with this number, one of several. */
+static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
+    const dlpi_of *d = x->of;
+    while (index >= d->end && d + 1 < x->of + x->n_of) d++;
+    return d;
+}
+
+/* Return the row that fetches the item with this number. */
+static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
+    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
+}
+
+/* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
+   item's index there. user: the dlpi_expand. Returns its result. */
+static int dlpi_of_fetch(void *user, dlp_item *it) {
+    const dlpi_of *d = dlpi_of_index(user, it->index);
+    const dlpi_worker *w = it->call->w;
+    dlp_item one = *it;
+    one.index -= d->first;
+    if (d->op.seat > 0) one.worker_state = dlpi_seats(w)[d->op.seat - 1].state;
+    dlpi_op_tells(w, d->op.row);
+    return dlpi_op_call(&d->op, &one);
 }
 
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
@@ -26614,6 +26721,28 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
     w->block->message_errno = a->errnum;
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
     return a->code;
+}
+
+/* Callback of the op of a later fetch by requests. Note in the worker's record that the input waits
+   for it. user: the dlpi_later. Returns DLPI_READS. */
+static int dlpi_later_call(void *user, dlp_item *it) {
+    ((dlpi_in_flight *)it->call->w->self)->at = user;
+    return DLPI_READS;
+}
+
+/* Go on with the item of level l at `to` behind op k, a later fetch that was answered. Check what
+   its source wrote, and run the ops behind. Returns as dlpi_level_from does. */
+static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k, dlp_item *it,
+                               uint8_t *to, dlpi_item_arrays *by) {
+    uint64_t *lengths = (uint64_t *)(void *)to;
+    int rc = dlpi_read_took(w, dlpi_input_answer(w));
+    dlpi_input_point(it, to, l, by, false);
+    if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
+        dlpi_tails_close(k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
+    if (rc == 0 && (k->how & DLPI_OP_LAST) == 0) return dlpi_level_from(w, l, k + 1, it, to, by);
+    if (rc != 0 && rc != DLP_SKIP) w->note.row = k->row;
+    return rc;
 }
 
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
@@ -26647,7 +26776,7 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
         dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, given->index);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }
@@ -26694,7 +26823,16 @@ static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlp
    has a worker_state, attempts, and the cells of its source. The worker takes each seat in turn,
    and works on the cells of that seat. So any worker takes any cell. A source without requests has
    one attempt in each worker. It waits if another attempt must be out alone, and loads its cell
-   when it is sent. */
+   when it is sent.
+
+   A later fetch by requests is an op of the cell's program, and has a seat without cells. The op
+   ends the try there (DLPI_READS), and the cell stays the worker's. An attempt of that seat takes
+   the cell, and waits for its source. Behind the answer the program goes on with the next op, in
+   the seat of the cell. So a cell has one attempt at a time, and many cells of a worker are out. If
+   anything fails, the input begins again with its first fetch.
+     Seats wait in one direction. A seat ends no attempt and claims no cell while a later fetch has
+   no free attempt for it. The seat of a later fetch comes behind the seats that hand cells to it.
+   So the last of them always goes on, and the others do when it has. */
 
 /* Return the source of the input in cell c, which is a cell of the seat. */
 static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {
@@ -26710,7 +26848,7 @@ static inline uint32_t dlpi_reads_most(uint32_t in_flight) {
 }
 
 /* Return the bytes of the seats of a worker, with their attempts. */
-static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
+DLPI_COLD static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
     const dlpi_seating *of = s->at;
     uint64_t bytes = s->n > 1 ? s->n * sizeof(dlpi_seat) : 0;
     for (uint32_t k = 0; k < s->n; k++)
@@ -26720,22 +26858,70 @@ static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
     return bytes;
 }
 
-/* Return where the source is to write the input of cell c. */
-static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
+/* Return where the source of the present seat is to write into cell c. *l: gets the level of what
+   it writes. */
+static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c, const dlpi_level **l) {
     const dlpi_expand *x = dlpi_reads_by(w, c);
-    return dlpi_input_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
+    const dlpi_later *later = dlpi_in_flight_of(w)->later;
+    uint8_t *cell = dlpi_input_cell_at(w->p, x, c);
+    *l = &x->level[later != NULL ? later->level : 0];
+    return dlpi_level_place(w, x, *l, cell, cell);
+}
+
+/* Let the worker work in the seat that has cell c. */
+static void dlpi_seat_of_cell(dlpi_worker *w, uint32_t c) {
+    const dlpi_seat *seats = dlpi_seats(w);
+    uint32_t k = 0;
+    while (c - seats[k].first >= seats[k].end - seats[k].first) k++;
+    dlpi_seat_take(w, k);
+}
+
+/* Let a free attempt take the claimed cell t->slot. */
+static void dlpi_read_take(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_unit cell = *t;
+    cell.row = DLPI_WHOLE;
+    dlpi_attempt_at(w, &cell);
+}
+
+/* Let the later fetch at which cell t is read the cell. A free attempt of its seat takes the cell,
+   and there is one: see dlpi_cells_full, dlpi_later_free. The worker works in that seat then.
+   random: a callback has drawn random numbers for the input. */
+static void dlpi_read_goes_on(dlpi_worker *w, const dlpi_unit *t, uint32_t random) {
+    const dlpi_later *later = dlpi_in_flight_of(w)->at;
+    const uint32_t rec = dlpi_input_at(w->p, t->slot)->rec;
+    dlpi_in_flight *in;
+    for (uint32_t k = w->seat->number + 1;; k++) {
+        dlpi_seat_take(w, k);
+        in = w->self;
+        if (in->later == later) break;
+    }
+    dlpi_read_take(w, t);
+    in->list[DLPI_ATTEMPT_WAITS].last->note.used_random = random;
+    in->head->n_busy++;
+    in->head->exclusive |=
+        dlpi_fate_kills(rec) > 0 && dlpi_fate_stage(rec) == (uint32_t)w->st->work;
 }
 
 /* Make items of the input of a cell. made: the attempt that came back, or NULL if the source was
-   not asked. The cell becomes LOADED, FAILED or OPEN, and its attempt free. */
+   not asked. The cell becomes LOADED, FAILED or OPEN, or it goes on to a later fetch. Its attempt
+   becomes free. */
 static void dlpi_read_over(dlpi_worker *w, dlpi_attempt *a, const dlpi_attempt *made) {
-    dlpi_in_flight *in = w->self;
+    dlpi_in_flight *in = w->self, *home;
     const dlpi_unit cell = {a->gen, a->slot, 0, 0, 0, false};
-    const uint64_t from = w->st->w.deadline_ms != 0 ? dlpi_now_ns() : 0;
-    in->made = made;
+    const uint64_t from = dlpi_stage_limits(w->st) ? dlpi_now_ns() : 0;
+    const uint32_t seat = w->seat != NULL ? w->seat->number : 0;
+    if (w->seat != NULL) dlpi_seat_of_cell(w, a->slot);
+    home = w->self;
+    home->made = made;
+    home->at = in->later;
     w->note.used_random = 0;
+    dlpi_op_back(w, 0);
     dlpi_input_run(w, &cell);
-    in->made = NULL;
+    home->made = NULL;
+    if (dlpi_input_state(w->p, a->slot) == dlpi_input_mine(w))
+        dlpi_read_goes_on(w, &cell,
+                          w->note.used_random | (made != NULL ? made->note.used_random : 0));
+    if (w->seat != NULL) dlpi_seat_take(w, seat);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
     dlpi_in_flight_lag(w, from);
     dlpi_in_flight_show(w); /* the cell was the one that runs */
@@ -26746,64 +26932,90 @@ static void dlpi_read_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
     dlpi_read_over(w, a, a);
 }
 
-/* Prepare the item of a cell for the source. Return true if the source need not be asked. Either
-   there is no source of requests. Or all is made, and a worker died before it said so. Or the input
-   is poison, past the end or kept, and the load says so. */
+/* True if the source of the first fetch need not be asked for the next input of cell c. Either it
+   makes no requests. Or all is made, and a worker died before it said so. Or the input is poison,
+   past the end or kept, and the load says so. */
+static bool dlpi_read_needless(dlpi_worker *w, const dlpi_expand *x, dlpi_input *cell,
+                               uint32_t fate) {
+    if (dlpi_in_flight_of(w)->async == NULL || cell->made == cell->run) return true;
+    cell->index = dlpi_input_indices(cell)[cell->made];
+    dlpi_words_forget(w);
+    return dlpi_call_verdict(w, cell->killed_by, fate) != 0 || dlpi_input_past(x, cell) ||
+           (x->cached && w->p->keeper->find(w, x->list, cell->index, NULL, NULL));
+}
+
+/* Prepare the item of a cell for the source of the present seat. The op of a later fetch has opened
+   the marks of its fields. Return true if the source need not be asked. */
 static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
+    const dlpi_later *later = dlpi_in_flight_of(w)->later;
     const dlpi_expand *x = dlpi_reads_by(w, a->slot);
     dlpi_input *cell = dlpi_input_at(w->p, a->slot);
-    uint8_t *to = dlpi_read_place(w, a->slot);
-    bool over = dlpi_in_flight_of(w)->async == NULL || cell->made == cell->run;
-    if (!over) {
-        cell->index = dlpi_input_indices(cell)[cell->made];
-        dlpi_words_forget(w);
-        over = dlpi_call_verdict(w, cell->killed_by, fate) != 0 || dlpi_input_past(x, cell) ||
-               (x->cached && w->p->keeper->find(w, x->list, cell->index, NULL, NULL));
-    }
-    if (over) {
+    const dlpi_level *l;
+    uint8_t *to = dlpi_read_place(w, a->slot, &l);
+    if (later == NULL && dlpi_read_needless(w, x, cell, fate)) {
         dlpi_read_over(w, a, NULL);
         return true;
     }
     a->message[0] = 0;
     a->errnum = 0;
-    a->note.used_random = 0;
     a->item = dlpi_input_given(w, x, cell);
     a->item.call = &a->note;
+    if (later != NULL) {
+        dlpi_input_point(&a->item, to, l, &a->fields, false);
+        dlpi_op_point(&a->item, &l->program.op[later->op]);
+        return false;
+    }
+    a->note.used_random = 0;
     if (!x->input.writes_all_bytes)
-        dlpi_input_zero(to, x->level);
+        dlpi_input_zero(to, l);
     else
-        dlpi_item_begins(to, x->level);
-    dlpi_input_point(&a->item, to, x->level, &a->fields, true);
+        dlpi_item_begins(to, l);
+    dlpi_input_point(&a->item, to, l, &a->fields, true);
     a->item.n_fields = x->n_fetched;
     return false;
-}
-
-/* Let a free attempt take the claimed cell t->slot. */
-static void dlpi_read_take(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit cell = *t;
-    cell.row = DLPI_WHOLE;
-    dlpi_attempt_at(w, &cell);
 }
 
 static uint32_t dlpi_read_fate(const dlpi_worker *w, const dlpi_attempt *a) {
     return dlpi_input_at(w->p, a->slot)->rec;
 }
 
+/* Close the marks that dlpi_read_ready has opened. The marks of a later fetch stay open until its
+   source has answered. */
 static void dlpi_read_refused(dlpi_worker *w, const dlpi_attempt *a) {
-    dlpi_item_untouched(dlpi_read_place(w, a->slot), dlpi_reads_by(w, a->slot)->level);
+    const dlpi_level *l;
+    uint8_t *to = dlpi_read_place(w, a->slot, &l);
+    if (dlpi_in_flight_of(w)->later == NULL) dlpi_item_untouched(to, l);
 }
 
-/* Show observers the input of a cell that is out. */
+/* Show observers the input of a cell that is out, and the row that has it out. */
 static void dlpi_read_show(const dlpi_worker *w, const dlpi_attempt *a) {
     const dlpi_input *cell = dlpi_input_at(w->p, a->slot);
+    const dlpi_later *later = dlpi_in_flight_of(w)->later;
+    dlpi_op_tells(w, later != NULL ? later->row : dlpi_reads_by(w, a->slot)->row);
     DLPI_STORE_RLX(&w->block->current_epoch, cell->epoch); /* for observers, here and below */
     DLPI_STORE_RLX(&w->block->current, cell->index);
+}
+
+/* True if the seat claims no cell now: it is that of a later fetch, or has no free attempt. Or the
+   worker has enough cells for a later fetch: as many wait for its source as this seat may send. */
+static bool dlpi_cells_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self, *r;
+    if (w->seat == NULL) return false;
+    if (in->later != NULL || !dlpi_attempt_free(in) || !dlpi_later_free(in)) return true;
+    for (r = in->next; r != NULL; r = r->next) {
+        uint32_t n = 0;
+        const dlpi_attempt *a = r->later != NULL ? r->list[DLPI_ATTEMPT_WAITS].first : NULL;
+        for (; a != NULL; a = a->next) n++;
+        if (n >= in->most) return true;
+    }
+    return false;
 }
 
 static const dlpi_unit_ops dlpi_cells_units = {
     .whole = true,
     .find = dlpi_input_find,
     .take = dlpi_read_take,
+    .full = dlpi_cells_full,
     .fate = dlpi_read_fate,
     .ready = dlpi_read_ready,
     .refused = dlpi_read_refused,
@@ -26817,7 +27029,7 @@ static const dlpi_unit_ops dlpi_cells_units = {
 static uint64_t dlpi_seat_begin(dlpi_worker *w, uint32_t k) {
     dlpi_seat_take(w, k);
     dlpi_in_flight_show(w);
-    return w->st->w.deadline_ms != 0 ? dlpi_now_ns() : 0;
+    return dlpi_stage_limits(w->st) ? dlpi_now_ns() : 0;
 }
 
 /* Leave the seat in which the worker was since from_ns, at the return of dlpi_seat_begin. If its
@@ -26825,7 +27037,9 @@ static uint64_t dlpi_seat_begin(dlpi_worker *w, uint32_t k) {
    back. Short times count, since the supervisor waits for a request whose time does not change. */
 static void dlpi_seat_end(const dlpi_worker *w, uint64_t from_ns) {
     const uint64_t ns = from_ns != 0 ? dlpi_now_ns() - from_ns : 0;
-    if (ns < (uint64_t)w->st->w.deadline_ms * 1000000u / 64) return;
+    int32_t ms = w->st->w.deadline_ms;
+    dlpi_timed_least(&ms, w->st->timed);
+    if (ns < (uint64_t)ms * 1000000u / 64) return;
     for (const dlpi_in_flight *in = dlpi_in_flight_of(w)->head; in != NULL; in = in->next)
         if (in != w->self) dlpi_in_flight_later(in, ns);
 }
@@ -26853,11 +27067,12 @@ static uint32_t dlpi_seats_wait(dlpi_seat *seats, bool deadline) {
    Returns false if the worker may sleep. */
 static bool dlpi_seats_step(dlpi_worker *w) {
     dlpi_seat *seats = dlpi_seats(w);
-    uint32_t read = 0; /* seats with cells */
+    uint32_t read = 0; /* seats with cells, or with requests */
     bool moved = false;
     uint64_t from;
     for (uint32_t k = 0; k < seats->n; k++) {
-        if (seats[k].first == seats[k].end) continue;
+        const dlpi_in_flight *in = seats[k].self;
+        if (seats[k].first == seats[k].end && in->async == NULL) continue;
         from = dlpi_seat_begin(w, k);
         moved |= dlpi_in_flight_poll(w);
         dlpi_seat_end(w, from);
@@ -26865,7 +27080,7 @@ static bool dlpi_seats_step(dlpi_worker *w) {
     }
     if (moved) return true;
     if (w->input_untold > 0) dlpi_input_wake(w);
-    const uint32_t k = dlpi_seats_wait(seats, w->st->w.deadline_ms != 0);
+    const uint32_t k = dlpi_seats_wait(seats, dlpi_stage_limits(w->st));
     if (k == seats->n || dlpi_stopped(w->p)) return false;
     from = dlpi_seat_begin(w, k);
     const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
@@ -26922,17 +27137,20 @@ static bool dlpi_reads_owes(const dlpi_worker *w) {
 
 /* Give a worker attempts for a seat. *at: memory, which is counted on; in: the first seat's record,
    or NULL. Returns the seat's record. */
-static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uint8_t **at,
-                                     dlpi_in_flight *first) {
+DLPI_COLD static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uint8_t **at,
+                                               dlpi_in_flight *first) {
     const dlpi_expand *x = (const dlpi_expand *)(const void *)of->by;
     const uint32_t n = dlpi_reads_most(of->in_flight);
+    const dlp_async *async = of->later != NULL ? &of->later->async : &x->async;
     dlpi_in_flight *in = (dlpi_in_flight *)(void *)*at;
     dlpi_in_flight_set(in, w, &dlpi_cells_units, (dlpi_attempt *)(void *)(in + 1), n,
-                       of->in_flight > 0 ? of->in_flight : 1, of->in_flight > 0 ? &x->async : NULL,
-                       x->input.user, w->at_once != NULL ? w->at_once + w->n_at_once : NULL);
+                       of->in_flight > 0 ? of->in_flight : 1, of->in_flight > 0 ? async : NULL,
+                       of->later != NULL ? of->later->user : x->input.user,
+                       w->at_once != NULL ? w->at_once + w->n_at_once : NULL);
     *at += sizeof *in + n * sizeof(dlpi_attempt);
     if (of->in_flight > 0) w->n_at_once += n;
     in->by = of->by;
+    in->later = of->later;
     if (first == NULL) return in;
     in->head = first;
     while (first->next != NULL) first = first->next;
@@ -26941,7 +27159,7 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
 
 /* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
    its last op was added. A kind that lays out its cells by itself might forget it. */
-static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
+DLPI_COLD static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
     for (; f != NULL; f = f->next) {
         const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
         for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
@@ -26953,7 +27171,7 @@ static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found 
 }
 
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
-static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
     for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
@@ -26968,6 +27186,7 @@ static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatin
             if (s->n == 1) break;
             seats[k] = (dlpi_seat){.self = self,
                                    .calls = of->calls,
+                                   .of = of->of,
                                    .row = of->row,
                                    .number = k,
                                    .n = s->n,
@@ -26981,21 +27200,22 @@ static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatin
 
 /* Give each worker of the stage its seats, if its source x reads inputs by requests, or if x has
    later fetches with seats. */
-static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
+DLPI_COLD static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
     dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
 /* Describe the heap memory of the workers' seats. at: offset of `s` in the self of the stage. */
-static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st, size_t at) {
+DLPI_COLD static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st,
+                                             size_t at) {
     return (dlpi_block){at + offsetof(dlpi_seatings, memory),
                         dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(s))};
 }
 
 /* tell of a stage with several seats: call that of each seat until one writes text into buf.
    Returns the bytes of text, 0 if none, or negative. */
-static int dlpi_seats_tell(void *user, char *buf, size_t size) {
+DLPI_COLD static int dlpi_seats_tell(void *user, char *buf, size_t size) {
     const dlpi_seatings *s = user;
     int n = 0;
     for (uint32_t k = 0; k < s->n && n <= 0; k++) {
@@ -27006,14 +27226,14 @@ static int dlpi_seats_tell(void *user, char *buf, size_t size) {
 }
 
 /* Return what the calls of worker_init allocate in one worker. */
-static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
+DLPI_COLD static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
     uint64_t bytes = 0;
     for (uint32_t k = 0; k < s->n; k++) bytes = dlpi_sum(bytes, s->at[k].bytes);
     return bytes;
 }
 
 /* If there are several seats, let each call its own callbacks, and not those of the stage. */
-static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
+DLPI_COLD static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
     if (s->n < 2) return;
     w->worker_init = NULL;
     w->worker_exit = NULL;
@@ -27022,25 +27242,49 @@ static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
 }
 
 /* True if workers of the two descs call the same callbacks as they begin and end. */
-static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
+DLPI_COLD static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
     return a->worker_init == b->worker_init && a->worker_exit == b->worker_exit &&
            a->worker_user == b->worker_user && a->tell == b->tell;
 }
 
+/* Give a later fetch of x, by `workers` workers, a new seat for its requests. home: the seat of the
+   cells of x. */
+DLPI_COLD static void dlpi_seat_requests(dlpi_seatings *s, dlpi_expand *x, dlpi_later *l,
+                                         uint32_t home, uint32_t workers) {
+    dlpi_op *op = &x->level[l->level].program.op[l->op];
+    s->at[s->n++] = (dlpi_seating){.calls = l->calls.worker_init != NULL ? &l->calls : NULL,
+                                   .of = home,
+                                   .later = l,
+                                   .by = &x->found,
+                                   .row = l->row,
+                                   .in_flight = l->in_flight * workers,
+                                   .bytes = l->bytes};
+    op->fn.call = dlpi_later_call;
+    op->user = l;
+    x->found.in_flight += l->in_flight;
+    x->n_read = (uint8_t)(l->level + 1);
+}
+
 /* Give the later fetches of x seats among those of its stage: one that is called alike and makes no
-   requests, or a new one. */
-static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
+   requests, or a new one. home: the seat of the cells of x, which has so many workers. */
+DLPI_COLD static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x, uint32_t home,
+                                       uint32_t workers) {
     for (uint32_t i = 0; i < x->n_later; i++) {
-        const dlpi_later *l = &x->later[i];
+        dlpi_later *l = &x->later[i];
+        dlpi_op *op = l->of > 0 ? &x->of[l->of - 1].op : &x->level[l->level].program.op[l->op];
         uint32_t k = 0;
+        if (l->in_flight > 0) {
+            dlpi_seat_requests(s, x, l, home, workers);
+            continue;
+        }
         while (k < s->n &&
                (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
             k++;
         if (k == s->n)
             s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
-        x->level[l->level].program.op[l->op].seat = (uint8_t)(k + 1);
-        x->level[l->level].program.op[l->op].how |= DLPI_OP_SEAT;
+        op->seat = (uint8_t)(k + 1);
+        op->how |= DLPI_OP_SEAT;
     }
 }
 
@@ -27322,13 +27566,27 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return rc;
 }
 
-/* Fetch one item of the first level, and make items of it. given: the item without its fields.
-   Returns 0, DLP_SKIP or a failure's code. */
+/* Return the later fetch that has answered for the input which is made now, once. NULL: there is
+   none, and the input begins. */
+static const dlpi_later *dlpi_line_later(const dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    const dlpi_later *at = in != NULL ? in->at : NULL;
+    if (at != NULL) in->at = NULL;
+    return at;
+}
+
+/* Fetch one item of the first level, and make items of it. If a later fetch has answered, go on
+   behind it. given: the item without its fields. Returns 0, DLP_SKIP, DLPI_READS or a failure's
+   code. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
-    const dlpi_level *l = b->by->level;
+    const dlpi_later *at = dlpi_line_later(b->w);
+    const dlpi_level *l = &b->by->level[at != NULL ? at->level : 0];
+    uint8_t *to = dlpi_line_place(b, l);
     dlpi_item_arrays fields;
     dlp_item in = *given;
-    const int rc = dlpi_input_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
+    const int rc = at != NULL
+                       ? dlpi_level_answered(b->w, l, &l->program.op[at->op], &in, to, &fields)
+                       : dlpi_input_fetch(b->w, b->by, b->c, &in, given, to, &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
@@ -27351,7 +27609,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (shows) dlpi_op_tells(b->w, x->row);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = dlpi_input_row(x, b->of->index);
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
@@ -27501,7 +27759,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
                       "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
                       "callbacks must leave out all, or none",
                       b->made, x->found.least_items);
-    if (rc != 0) rc = dlpi_item_returned(w, rc);
+    if (rc != 0 && !dlpi_input_waits(w, rc)) rc = dlpi_item_returned(w, rc);
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
@@ -50895,9 +51153,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 #endif /* DLPIPE_NO_SCRATCH */
 
 #ifndef DLPIPE_NO_PARTS
-/* ---- load, expand, filter, pack, window: items of unknown count ---- */
-
-/* ---- load, window ---- */
+/* ---- load, window: rows of items of unknown count ---- */
 
 /* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
    may stand between. */
@@ -51045,7 +51301,9 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if (st == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
 }
+#endif /* DLPIPE_NO_PARTS */
 
+#ifndef DLPIPE_NO_PARTS
 /* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
 /* The rows after the list up to the last one that makes items. */
@@ -51076,7 +51334,10 @@ typedef struct dlpi_makers {
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
     dlpi_later later[DLPI_LATER];
-    uint32_t n_later; /* later fetches by sources with a worker_state */
+    uint32_t n_later;  /* later fetches with seats */
+    const char *waits; /* the last of them that makes requests, or NULL */
+    dlpi_of of[DLPI_OF];
+    uint32_t n_of; /* datasets, each with a fetch; 0: one fetch has all items */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -51170,21 +51431,70 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
-/* Check a later fetch row, whose items are ds: what it needs to be an op, which reads one item
-   after the other. Returns 0 or a DLP_ERR code. */
+/* Check that an asynchronous source has its two calls. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_async_check(dlp_pipe *p, const char *name, const dlp_async *async) {
+    if (async->submit != NULL && async->reap != NULL) return DLP_OK;
+    return dlpi_missing(p, name, async->submit ? "async.reap" : "async.submit",
+                        "submit and reap with async");
+}
+
+/* Refuse an asynchronous source in the consumer. Returns a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_async_inline(dlp_pipe *p, const char *name) {
+    return dlpi_bad(p, name, "workers.num_workers",
+                    "0..1024 with async: next can't wait for requests and batches at once",
+                    DLP_NONE);
+}
+
+/* Return the name of the first row so far that makes many items of an input, or NULL. */
+DLPI_COLD
+static const char *dlpi_makers_many(const dlpi_makers *m) {
+    if (m->load != NULL) return m->load->name;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        if (m->level[i].maker.expand != NULL) return m->level[i].row->name;
+    return NULL;
+}
+
+/* True if a later fetch, which says f, makes requests. A cell has one request at a time, so behind
+   a row that makes many items of an input it makes none. */
+DLPI_COLD
+static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
+    return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
+}
+
+/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
+   Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                           const dlp_source *f) {
+    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
+    if (!dlpi_fetch_row_many(node)) return DLP_OK;
+    if (dlpi_fetch_requests(f))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
+                           node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
+                           "\"%s\" stands behind \"%s\", which makes many items of one request; "
+                           "move its row up",
+                           node->name, dlpi_makers_many(m));
+    return dlpi_node_bad(t, node,
+                         "is a second fetch before makers; give it async, or leave in_flight out "
+                         "and set more num_workers");
+}
+
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
+   0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_dataset *ds) {
-    if (dlpi_fetch_row_many(node))
-        return dlpi_node_bad(t, node,
-                             "is a second fetch before makers; give it a fetch callback or a "
-                             "source, no async or in_flight, and more num_workers");
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f);
+    const int rc = dlpi_later_many(t, node, m, f);
+    if (rc != DLP_OK) return rc;
     if (node->fetch.source == NULL) return DLP_OK;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
                              "callback, and no source");
-    if (ds->fetch == NULL || ds->open_end || dlpi_reader_of(ds) != NULL)
+    if ((ds->fetch == NULL && !reads) || ds->open_end || dlpi_reader_of(ds) != NULL)
         return dlpi_node_bad(
             t, node,
             "is a second fetch before makers, whose source only makes requests, or "
@@ -51194,35 +51504,122 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (node->fetch.source->workers.worker_init != NULL && m->n_later == DLPI_LATER)
-        return dlpi_node_bad(t, node,
-                             "is the third later fetch by a source with a worker_init; a list has "
-                             "two at most");
     return DLP_OK;
 }
 
-/* Note in *m the seat of a later fetch row, which is the last op, if the row's source has a
-   worker_init. Returns 0 or a DLP_ERR code. */
+/* Warn of a source that could make requests, and makes none. */
 DLPI_COLD
-static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+static void dlpi_later_slow(const dlpi_table *t, const dlp_node *node) {
+    dlpi_warn(t->p,
+              "\"%s\" is a second fetch before makers, and reads one item after the other in "
+              "each worker; set num_workers to the reads that are to be under way",
+              node->name);
+}
+
+/* Take what the source of a later fetch row, which says f, says of itself. */
+DLPI_COLD
+static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
+                              const dlp_source *f) {
     const dlp_source *source = node->fetch.source;
-    dlpi_later *l = &m->later[m->n_later];
-    if (source == NULL) return DLP_OK;
     dlpi_makers_id(m, source->id);
     if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(source))
-        dlpi_warn(t->p,
-                  "\"%s\" is a second fetch before makers, and reads one item after the other in "
-                  "each worker; set num_workers to the reads that are to be under way",
-                  node->name);
-    if (source->workers.worker_init == NULL) return DLP_OK;
-    l->calls = node->workers;
-    l->bytes = source->dataset->worker_bytes;
+    if (dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
+        dlpi_later_slow(t, node);
+}
+
+/* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
+   source has a worker_init. f: what the row says. of: 1 + the dataset of several that it fetches,
+   or 0. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, const dlp_source *f,
+                           uint32_t of) {
+    const dlp_source *source = node->fetch.source;
+    const bool enters = source != NULL && source->workers.worker_init != NULL;
+    const bool reads = of == 0 && dlpi_later_reads(m, f);
+    dlpi_later *l = &m->later[m->n_later];
+    if (source != NULL) dlpi_later_source(t, node, m, f);
+    if (!enters && !reads) return DLP_OK;
+    if (m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node,
+                             "is the third later fetch by a source with a worker_init, or with "
+                             "async; a list has two at most");
+    if (enters) l->calls = node->workers;
+    l->bytes = enters ? source->dataset->worker_bytes : 0;
+    l->of = of;
     l->level = m->n_levels - 1;
-    l->op = m->level[l->level].program.n - 1;
+    l->op = of == 0 ? m->level[l->level].program.n - 1 : 0;
     l->row = dlpi_row_named(t->p, node->name);
+    if (reads) {
+        l->async = f->async;
+        l->user = m->level[l->level].program.op[l->op].user;
+        l->in_flight = (uint32_t)dlpi_fetch_many(f->in_flight);
+        m->waits = node->name;
+    }
     m->n_later++;
     return dlpi_fetch_workers(t, node, source, &l->calls);
+}
+
+/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD
+static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                         const dlp_dataset *ds) {
+    const dlp_field *f = m->fields[0];
+    bool alike = m->n_of == 0 || ds->n_fields == m->n_fetched;
+    if (t->joins != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets in a branch; give each dataset a "
+                             "list and a branch of its own");
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets behind a load; list the parts of all "
+                             "datasets there");
+    if (dlpi_fetch_row_many(node) || ds->fetch == NULL || dlpi_reader_of(ds) != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets before makers, one item after the "
+                             "other; give it a fetch callback, and no async or in_flight");
+    if (node->fetch.of != m->n_of + 1 || m->n_of == DLPI_OF ||
+        (m->n_of > 0 && m->rows + m->n_of != node))
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets before makers, at most 16, whose "
+                             "rows follow each other; move it");
+    for (uint32_t i = 0; alike && m->n_of > 0 && i < ds->n_fields; i++)
+        alike =
+            dlpi_fields_alike(&ds->fields[i], &f[i]) && strcmp(ds->fields[i].name, f[i].name) == 0;
+    if (alike) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields differ from those of \"%s\"; give all datasets the same fields",
+                       m->rows->name);
+}
+
+/* True if a fetch row is one of several, each of a dataset of its own. */
+DLPI_COLD
+static bool dlpi_of_several(const dlpi_table *t, const dlp_node *node) {
+    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
+    return node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2);
+}
+
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
+    int rc = dlpi_of_check(t, node, m, ds);
+    if (rc != DLP_OK) return rc;
+    m->of[m->n_of++] = (dlpi_of){
+        .first = first,
+        .end = first + ds->n_items,
+        .op = {.fn.call = ds->fetch, .user = ds->user, .row = dlpi_row_named(t->p, node->name)}};
+    if (m->n_of == 1) {
+        if (dlpi_fetch_is_many(f)) dlpi_later_slow(t, node);
+        f->fetcher = DLP_FETCH_SEQUENTIAL;
+        f->in_flight = 0;
+        return DLP_OK;
+    }
+    if (ds->writes_all_bytes == 0) m->input.writes_all_bytes = 0;
+    m->input.n_items = first + ds->n_items;
+    return dlpi_later_seat(t, node, m, f, m->n_of);
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
@@ -51238,12 +51635,10 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, node,
                              "stands before makers, whose inputs are fetched one by one; give it "
                              "fetch, and no fetch_rows");
-    if (node->fetch.of > 1)
-        return dlpi_node_bad(t, &t->nodes[t->at],
-                             "makes items, and the fetches before it are those of a mix; leave one "
-                             "of the two out");
+    if (dlpi_of_several(t, node) && (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK) return rc;
+    if (node->fetch.of > 1) return DLP_OK;
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
-        if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL)
+        if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
@@ -51259,7 +51654,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->f = f;
         m->input = ds;
         m->n_fetched = ds.n_fields;
-    } else if ((rc = dlpi_later_check(t, node, m, &ds)) != DLP_OK) {
+    } else if ((rc = dlpi_later_check(t, node, m, &f, &ds)) != DLP_OK) {
         return rc;
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
@@ -51267,7 +51662,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     m->input.writes_all_bytes = 0;
     rc = dlpi_makers_op(t, node, m,
                         (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
-    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
+    return rc != DLP_OK ? rc : dlpi_later_seat(t, node, m, &f, 0);
 }
 
 /* Take a map in which fields end: it is the last op of its level, and the next level has the
@@ -51528,7 +51923,9 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
-    m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
+    m->reads = dlpi_fetch_requests(&m->f);
+    if (m->waits != NULL && m->workers.num_workers == DLP_NONE)
+        return dlpi_async_inline(t->p, m->waits);
     if (m->load != NULL && m->reads)
         return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
                              "between a load and other makers: items of a part are fetched one "
@@ -51628,6 +52025,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     memcpy(x->level, m->level, sizeof x->level);
     memcpy(x->later, m->later, sizeof x->later);
     x->n_later = m->n_later;
+    memcpy(x->of, m->of, sizeof x->of);
+    x->n_of = m->n_of;
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
@@ -51683,13 +52082,9 @@ DLPI_COLD
 static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
-    if (async->submit == NULL || async->reap == NULL)
-        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
-                            "submit and reap with async");
-    if (st->w.num_workers == 0)
-        return dlpi_bad(p, st->name, "workers.num_workers",
-                        "0..1024 with async: next can't wait for requests and batches at once",
-                        DLP_NONE);
+    const int rc = dlpi_async_check(p, st->name, async);
+    if (rc != DLP_OK) return rc;
+    if (st->w.num_workers == 0) return dlpi_async_inline(p, st->name);
     x->async = *async;
     x->found.in_flight = in_flight;
     st->in_flight = (int32_t)in_flight;
@@ -51710,10 +52105,12 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     return rc;
 }
 
-/* Give the later fetches of a stage seats beside that of its first fetch. */
+/* Give the later fetches of a stage seats beside that of its first fetch. The workers make the
+   requests of all. */
 DLPI_COLD
 static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     dlpi_expand *x = st->self;
+    if (m->n_of > 0) m->input.fetch = dlpi_of_fetch, m->input.user = x;
     if (x->n_later == 0) return;
     x->calls = st->w;
     x->seats.n = 1;
@@ -51722,7 +52119,8 @@ static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
                                     .row = x->row != NULL ? x->row : x->load,
                                     .in_flight = x->found.in_flight,
                                     .bytes = m->input.worker_bytes};
-    dlpi_seats_later(&x->seats, x);
+    dlpi_seats_later(&x->seats, x, 0, 1);
+    st->in_flight = (int32_t)x->found.in_flight;
     dlpi_seats_call(&x->seats, &st->w);
     m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
@@ -52136,7 +52534,7 @@ static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
 DLPI_COLD
 static bool dlpi_table_sits(const dlpi_branch *b, const dlpi_makers *m, const dlp_workers_desc *w) {
     const bool alike = dlpi_called_alike(&b->w, w);
-    if (m->reads != (b->x.found.in_flight > 0)) return false;
+    if (m->reads != (b->x.async.submit != NULL)) return false;
     if (!m->reads) return alike || !dlpi_workers_given(w);
     return alike && b->x.async.submit == m->f.async.submit && b->x.async.reap == m->f.async.reap &&
            b->x.input.user == m->input.user;
@@ -52282,7 +52680,8 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
-    dlpi_seats_later(&j->seats, &j->at[j->n].x);
+    dlpi_seats_later(&j->seats, &j->at[j->n].x, j->at[j->n].seat,
+                     m.workers.num_workers > 0 ? (uint32_t)m.workers.num_workers : 1);
     dlpi_table_counts(t, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);

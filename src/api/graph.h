@@ -107,10 +107,12 @@
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
              batches need. Without async, in_flight threads are as many workers in front of these
              rows: each calls worker_init, and has a worker_state of its own.
-             A later fetch in front of these rows may have a source, too, but no async and no
-             in_flight. It reads one item after the other in each worker. worker_state is then what
-             the worker_init of that source left. The source has as many items as the list. A list
-             has at most two later fetches by sources with a worker_init.
+             A later fetch in front of these rows may have a source, too, with as many items as the
+             list. worker_state is then what the worker_init of that source left. With async, it has
+             in_flight requests under way in each worker, and a cell waits for one of them at a
+             time. Then it stands above each row that makes many items of one. Each such fetch adds
+             2 * in_flight cells. Other later fetches read one item after the other in each worker.
+             A list has at most two later fetches with async, or by sources with a worker_init.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the
@@ -269,8 +271,10 @@ typedef struct dlp_node_fetch {
     uint32_t of; /* 1 + k: this node fetches the items of dataset k of the list's mix, and sees the
                          item's index in that dataset. The fetch nodes of all datasets of the mix
                          follow each other, and have the same fields. Without a mix, the numbers of
-                         the items of these nodes' sources follow each other. 0: this node fetches
-                         all items */
+                         the items of these nodes' sources follow each other. Before makers each of
+                         these nodes, at most 16, fetches one item after the other in each worker. A
+                         failure is that of the node of the item's dataset. 0: this node fetches all
+                         items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
                          The other fields are then 0, except in_flight and of. NULL: none */
     dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not

@@ -68,7 +68,9 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     const dlp_async *async;   /* the source; NULL: the worker's threads */
     void *user;               /* of the source */
     const void *by;           /* the source of the cells, a dlpi_expand, or NULL */
+    const void *later;        /* the later fetch that makes the requests, a dlpi_later, or NULL */
     const dlpi_attempt *made; /* the attempt at a cell of which items are made, or NULL */
+    const void *at;           /* the later fetch at which that cell is, or NULL */
     dlpi_attempt *all;        /* [n_all] */
     uint64_t *at_once;        /* X2 [n_all] the part of the worker's at_once for these attempts */
     uint32_t n_all, most;     /* attempts; how many of them the source may have */
@@ -80,7 +82,8 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     struct dlpi_in_flight *head,
         *next; /* the record of the worker's first seat; of the next seat */
     /* in the head, of all seats: */
-    uint32_t n_busy; /* attempts that sources have, or gave back */
+    uint32_t n_busy; /* attempts that sources have, or gave back; of a later fetch also those that
+                        wait */
     bool exclusive;  /* one unit is out alone, as it may kill */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
@@ -100,6 +103,11 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
 /* True if a worker of the stage has one callback at a time: it has no threads in flight. */
 static bool dlpi_one_at_once(const dlpi_stage *st) {
     return st->in_flight == 0 || st->item == NULL;
+}
+
+/* True if a callback of the stage, or of a row in its attempts, has a deadline. */
+static inline bool dlpi_stage_limits(const dlpi_stage *st) {
+    return (st->w.deadline_ms | st->timed) != 0;
 }
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }

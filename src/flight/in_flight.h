@@ -41,6 +41,8 @@
    works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
    them. What must be out alone is out alone in all seats of the worker: the first record, the head,
    counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   A cell that goes on to the seat of a later fetch is busy until its last attempt has ended. So
+   what is out alone stays alone, and never waits behind cells that wait for it.
    */
 
 #define DLPI_REAP_MOST 64
@@ -275,7 +277,7 @@ static void dlpi_in_flight_later(const dlpi_in_flight *in, uint64_t ns) {
 /* Do not count for requests that are out the time since from_ns, in which the worker was in
    callbacks of its own and took none back. Only a deadline asks for it. */
 static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
-    const uint64_t ns = w->st->w.deadline_ms != 0 ? dlpi_now_ns() - from_ns : 0;
+    const uint64_t ns = dlpi_stage_limits(w->st) ? dlpi_now_ns() - from_ns : 0;
     if (ns > 0) dlpi_in_flight_later(w->self, ns);
 }
 
@@ -327,6 +329,13 @@ static uint32_t dlpi_row_fate(const dlpi_worker *w, const dlpi_attempt *a) {
     return dlpi_slot_fate(w->p, a->slot)[a->row];
 }
 
+/* Count an attempt less that was busy. If it was out alone, others may be out from here on, unless
+   its unit is still busy in a later fetch. */
+static void dlpi_attempt_left(const dlpi_in_flight *in) {
+    in->head->n_busy--;
+    if (in->head->n_busy == 0) in->head->exclusive = false;
+}
+
 /* Offer a prepared item to its source. Returns false if the source has no room for it. */
 static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
     dlpi_in_flight *in = w->self;
@@ -339,7 +348,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
-        in->head->n_busy++;
+        in->head->n_busy += in->later == NULL;
         in->head->exclusive = exclusive;
         return true;
     }
@@ -349,6 +358,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
     } else {
         in->units->ended(w, a, rc);
+        if (in->later != NULL) dlpi_attempt_left(in); /* needs: parts */
     }
     dlpi_in_flight_show(w);
     return rc != DLP_FULL;
@@ -362,7 +372,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    if (all->n_busy > 0 && (exclusive || all->exclusive)) return false;
+    if (all->n_busy > (in->later != NULL) && (exclusive || all->exclusive)) return false;
     return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
@@ -549,8 +559,7 @@ static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_in_flight *in = w->self;
     in->units->ended(w, a, a->code);
     in->n_back--;
-    in->head->n_busy--;
-    in->head->exclusive = false; /* the one that is out alone has ended */
+    dlpi_attempt_left(in);
 }
 
 /* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,
@@ -693,14 +702,27 @@ DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
 
 /* ---- what a worker does ---- */
 
-/* End the attempts that are back, unless the pipe stops. With cells others are read meanwhile. */
-static void dlpi_in_flight_ends(dlpi_worker *w) {
+/* True if each later fetch behind the seat has a free attempt. The unit of an attempt that ends may
+   need one. A seat waits for seats behind it alone, so the last one always goes on. */
+static bool dlpi_later_free(const dlpi_in_flight *in) {
+    for (in = in->next; in != NULL; in = in->next)
+        if (in->later != NULL && !dlpi_attempt_free(in)) return false;
+    return true;
+}
+
+/* End the attempts that are back, unless the pipe stops. With cells others are read meanwhile.
+   Returns true if one has ended. */
+static bool dlpi_in_flight_ends(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a;
+    bool moved = false;
     while ((a = in->list[DLPI_ATTEMPT_BACK].first) != NULL && !dlpi_stopped(w->p)) {
+        if (!dlpi_later_free(in)) break; /* needs: parts */
         if (in->units->whole) dlpi_in_flight_fill(w);
         dlpi_attempt_end(w, a);
+        moved = true;
     }
+    return moved;
 }
 
 /* True if the worker waits for the source: an item is out, or waits for room there. */
@@ -731,13 +753,10 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
    does not wait. Returns true if anything moved. */
 static bool dlpi_in_flight_poll(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
-    const bool moved = dlpi_in_flight_fill(w);
-    int n;
-    if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in) || dlpi_stopped(w->p))
-        return moved;
-    n = dlpi_in_flight_reap(w, DLP_NOWAIT);
-    dlpi_in_flight_ends(w);
-    return moved || n > 0;
+    bool moved = dlpi_in_flight_fill(w);
+    if (in->async == NULL || in->broken || dlpi_stopped(w->p)) return moved;
+    if (dlpi_in_flight_waits(in)) moved |= dlpi_in_flight_reap(w, DLP_NOWAIT) > 0;
+    return dlpi_in_flight_ends(w) || moved;
 }
 
 /* Wait until the source has given back all items, which must be before worker_exit, for the pipe

@@ -68,6 +68,7 @@
 #define DLPI_INPUT_CLOSED UINT32_C(0)
 #define DLPI_INPUT_LOOK 64u /* open cells that a worker looks at, to claim the oldest of them */
 #define DLPI_INPUT_TOLD 64u
+#define DLPI_READS (INT_MIN + 2) /* the op of a later fetch by requests returns it */
 #define DLPI_INPUT_CHEAP_NS 2000u
 #define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most */
 #ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
@@ -525,12 +526,24 @@ static inline const dlpi_attempt *dlpi_input_answer(const dlpi_worker *w) {
     return w->self != NULL ? dlpi_in_flight_of(w)->made : NULL;
 }
 
-/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
-   retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
+/* Return the state of a cell that this worker has claimed. */
+static inline uint32_t dlpi_input_mine(const dlpi_worker *w) { return (uint32_t)w->global + 1u; }
+
+/* True if rc is what the op of a later fetch by requests returns: the input of the cell that is
+   made now waits for its answer. */
+static inline bool dlpi_input_waits(const dlpi_worker *w, int rc) {
+    const dlpi_in_flight *in = w->self;
+    return rc == DLPI_READS && in != NULL && in->at != NULL;
+}
+
+/* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, a retry
+   must wait, or the input waits for a later fetch. Returns the cell's next state: LOADED,
+   FAILED, OPEN, or the present one. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     const dlpi_source_ops *source = w->p->source;
     int rc;
     while ((rc = source->many != NULL ? source->many(w, c) : dlpi_input_each(w, c)) != 0) {
+        if (dlpi_input_waits(w, rc)) return dlpi_input_mine(w);
         const uint32_t tries = dlpi_fate_tries(cell->rec);
         if (w->note.row == NULL) w->note.row = dlpi_row_named(w->p, w->st->name); /* its policy */
         const int32_t backoff_ms = dlpi_policy_now(w).retry_backoff_ms;
@@ -551,7 +564,8 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
 }
 
-/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. */
+/* Load the inputs of the claimed cell t, write the cell's next state, and tell the scheduler. If an
+   input waits for a later fetch, the cell stays the worker's. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
@@ -560,6 +574,10 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);
     n = cell->made - n;
+    if (what == dlpi_input_mine(w)) {
+        dlpi_clock_out(w, index, epoch, 0);
+        return;
+    }
     dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
     if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
         dlpi_input_offer(p, t->slot, t->b);

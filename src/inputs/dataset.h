@@ -233,6 +233,11 @@ static inline bool dlpi_fetch_is_many(const dlp_source *d) {
     return d->fetcher != DLP_FETCH_SEQUENTIAL;
 }
 
+/* True if the workers of a fetch make requests of an asynchronous source. */
+static inline bool dlpi_fetch_requests(const dlp_source *d) {
+    return d->fetcher == DLP_FETCH_ASYNC;
+}
+
 /* True if a fetch row of a table asks for several items at once, whatever its source says. */
 static inline bool dlpi_fetch_row_many(const dlp_node *node) {
     return node->fetch.async != NULL || node->fetch.in_flight > 1;

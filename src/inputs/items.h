@@ -31,18 +31,34 @@ typedef struct dlpi_level {
     const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
+/* A later fetch by a source with a worker_state, or by requests: an op of a level, with a seat of
+   its own. */
+typedef struct dlpi_later {
+    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t of;            /* 1 + the dataset that it fetches, among several; 0: it is an op */
+    uint32_t level, op;
+    const dlpi_table_row *row;
+    uint64_t bytes;     /* what worker_init allocates */
+    dlp_async async;    /* submit NULL: it makes no requests */
+    void *user;         /* of these */
+    uint32_t in_flight; /* requests of each worker; 0: none */
+} dlpi_later;
+
 /* A seat that each worker of a stage has: of one source, or of several that are called alike. */
 typedef struct dlpi_seating {
-    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
-    const dlpi_found *by;          /* the first of its sources */
-    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
-    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
-    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
-    uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
-    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
+    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: it has the state of
+                                      seat `of` */
+    uint32_t of;
+    const dlpi_later *later;   /* the later fetch that makes its requests, or NULL */
+    const dlpi_found *by;      /* the first of its sources */
+    const dlpi_table_row *row; /* the row of the table that is named if worker_init fails */
+    uint32_t n_workers;        /* workers that the rows of its sources ask for, together */
+    uint32_t in_flight;        /* requests of each worker; 0: the sources make none */
+    uint32_t first, end;       /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;            /* what its worker_init allocates, if the source says it */
 } dlpi_seating;
 
-#define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
+#define DLPI_LATER 2u /* later fetches of a list with seats, at most */
 #define DLPI_SEATS (DLPI_BRANCHES * (1 + DLPI_LATER) + 1) /* of a worker, at most */
 
 typedef struct dlpi_seatings { /* all seats of a worker */
@@ -51,13 +67,13 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
 
-/* A later fetch by a source with a worker_state: an op of a level, with a seat of its own. */
-typedef struct dlpi_later {
-    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
-    uint32_t level, op;
-    const dlpi_table_row *row;
-    uint64_t bytes; /* what worker_init allocates */
-} dlpi_later;
+#define DLPI_OF 16u /* datasets of a list before makers, each with a fetch, at most */
+
+/* A dataset of several, whose items are numbered one after the other. */
+typedef struct dlpi_of {
+    uint64_t first, end; /* its items have the numbers first .. end - 1 */
+    dlpi_op op;          /* the fetch of its row */
+} dlpi_of;
 
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
@@ -70,6 +86,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint8_t list;      /* number of its list, by which a cache knows it */
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
+    dlpi_of of[DLPI_OF];              /* the datasets of several fetches */
+    uint32_t n_of;                    /* 0: there is one fetch of all items */
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
@@ -547,12 +565,11 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, co
     return code;
 }
 
-/* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
-   item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
-   code. */
-static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                          dlpi_item_arrays *by) {
-    const dlpi_op *k = l->program.op;
+/* Run the filters and maps of a level from op k on for the item that lies at `to`. it: the item,
+   whose fields are set here. Returns 0 to keep it, DLP_SKIP to leave it out, or a failure's code.
+   DLPI_READS says that it waits for a later fetch. */
+static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k, dlp_item *it,
+                           uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
@@ -563,11 +580,41 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     return rc;
 }
 
+/* Run all filters and maps of a level, which has some. Returns as dlpi_level_from does. */
+static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                          dlpi_item_arrays *by) {
+    return dlpi_level_from(w, l, l->program.op, it, to, by);
+}
+
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
    is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     dlpi_item_copy(l, l->fs.n, from, l + 1, to);
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
+}
+
+/* Return the dataset of the item with this number, one of several. */
+static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
+    const dlpi_of *d = x->of;
+    while (index >= d->end && d + 1 < x->of + x->n_of) d++;
+    return d;
+}
+
+/* Return the row that fetches the item with this number. */
+static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
+    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
+}
+
+/* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
+   item's index there. user: the dlpi_expand. Returns its result. */
+static int dlpi_of_fetch(void *user, dlp_item *it) {
+    const dlpi_of *d = dlpi_of_index(user, it->index);
+    const dlpi_worker *w = it->call->w;
+    dlp_item one = *it;
+    one.index -= d->first;
+    if (d->op.seat > 0) one.worker_state = dlpi_seats(w)[d->op.seat - 1].state;
+    dlpi_op_tells(w, d->op.row);
+    return dlpi_op_call(&d->op, &one);
 }
 
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
@@ -577,6 +624,28 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
     w->block->message_errno = a->errnum;
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
     return a->code;
+}
+
+/* Callback of the op of a later fetch by requests. Note in the worker's record that the input waits
+   for it. user: the dlpi_later. Returns DLPI_READS. */
+static int dlpi_later_call(void *user, dlp_item *it) {
+    ((dlpi_in_flight *)it->call->w->self)->at = user;
+    return DLPI_READS;
+}
+
+/* Go on with the item of level l at `to` behind op k, a later fetch that was answered. Check what
+   its source wrote, and run the ops behind. Returns as dlpi_level_from does. */
+static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k, dlp_item *it,
+                               uint8_t *to, dlpi_item_arrays *by) {
+    uint64_t *lengths = (uint64_t *)(void *)to;
+    int rc = dlpi_read_took(w, dlpi_input_answer(w));
+    dlpi_input_point(it, to, l, by, false);
+    if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
+        dlpi_tails_close(k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
+    if (rc == 0 && (k->how & DLPI_OP_LAST) == 0) return dlpi_level_from(w, l, k + 1, it, to, by);
+    if (rc != 0 && rc != DLP_SKIP) w->note.row = k->row;
+    return rc;
 }
 
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
@@ -610,7 +679,7 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
         dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, given->index);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }

@@ -263,13 +263,27 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     return rc;
 }
 
-/* Fetch one item of the first level, and make items of it. given: the item without its fields.
-   Returns 0, DLP_SKIP or a failure's code. */
+/* Return the later fetch that has answered for the input which is made now, once. NULL: there is
+   none, and the input begins. */
+static const dlpi_later *dlpi_line_later(const dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    const dlpi_later *at = in != NULL ? in->at : NULL;
+    if (at != NULL) in->at = NULL;
+    return at;
+}
+
+/* Fetch one item of the first level, and make items of it. If a later fetch has answered, go on
+   behind it. given: the item without its fields. Returns 0, DLP_SKIP, DLPI_READS or a failure's
+   code. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
-    const dlpi_level *l = b->by->level;
+    const dlpi_later *at = dlpi_line_later(b->w);
+    const dlpi_level *l = &b->by->level[at != NULL ? at->level : 0];
+    uint8_t *to = dlpi_line_place(b, l);
     dlpi_item_arrays fields;
     dlp_item in = *given;
-    const int rc = dlpi_input_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
+    const int rc = at != NULL
+                       ? dlpi_level_answered(b->w, l, &l->program.op[at->op], &in, to, &fields)
+                       : dlpi_input_fetch(b->w, b->by, b->c, &in, given, to, &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
@@ -292,7 +306,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (shows) dlpi_op_tells(b->w, x->row);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = dlpi_input_row(x, b->of->index);
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
@@ -442,7 +456,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
                       "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
                       "callbacks must leave out all, or none",
                       b->made, x->found.least_items);
-    if (rc != 0) rc = dlpi_item_returned(w, rc);
+    if (rc != 0 && !dlpi_input_waits(w, rc)) rc = dlpi_item_returned(w, rc);
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;

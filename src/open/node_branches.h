@@ -192,7 +192,7 @@ static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
    If both make requests, their source is the same, too. */
 static bool dlpi_table_sits(const dlpi_branch *b, const dlpi_makers *m, const dlp_workers_desc *w) {
     const bool alike = dlpi_called_alike(&b->w, w);
-    if (m->reads != (b->x.found.in_flight > 0)) return false;
+    if (m->reads != (b->x.async.submit != NULL)) return false;
     if (!m->reads) return alike || !dlpi_workers_given(w);
     return alike && b->x.async.submit == m->f.async.submit && b->x.async.reap == m->f.async.reap &&
            b->x.input.user == m->input.user;
@@ -330,7 +330,8 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
-    dlpi_seats_later(&j->seats, &j->at[j->n].x);
+    dlpi_seats_later(&j->seats, &j->at[j->n].x, j->at[j->n].seat,
+                     m.workers.num_workers > 0 ? (uint32_t)m.workers.num_workers : 1);
     dlpi_table_counts(t, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);

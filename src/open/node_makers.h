@@ -1,150 +1,9 @@
 /* needs: parts */
 #pragma once
 /* tests: system/core/tables, system/stages/stacks */
-#include "open/node_fetch.h"
+#include "open/node_load.h"
 #include "open/expand.h"
-#include "open/open.h"
-#include "open/parts.h"
 #include "stages/push.h"
-/* ---- load, expand, filter, pack, window: items of unknown count ---- */
-
-/* ---- load, window ---- */
-
-/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
-   may stand between. */
-static const dlp_node *dlpi_window_row(const dlpi_table *t) {
-    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
-    if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node : NULL;
-}
-
-/* Return the items of that window, or 0. */
-static uint32_t dlpi_window_after(const dlpi_table *t) {
-    const dlp_node *node = dlpi_window_row(t);
-    return node != NULL ? node->window.items : 0;
-}
-
-/* Let the windows of plan q have the groups that a window row asks for, if it does. f: the n fields
-   of the items. Returns 0 or a DLP_ERR code. */
-static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_field *f, uint32_t n,
-                              dlpi_found_plan *q) {
-    const dlp_node_window *d = &node->window;
-    const int rc = dlpi_check_pair(t->p, node->name, "window.by", d->by, "window.group", d->group);
-    if (rc != DLP_OK || d->group == 0) return rc;
-    if (d->items % d->group != 0)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.group",
-                           "window.group is %" PRIu32 ", must be a divisor of window.items, "
-                           "%" PRIu32,
-                           d->group, d->items);
-    for (uint32_t k = 0; k < n; k++)
-        if (f[k].ragged && f[k].shape[0] <= UINT32_MAX && strcmp(f[k].name, d->by) == 0) {
-            q->group = d->group;
-            q->by = k;
-            return DLP_OK;
-        }
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.by",
-                       "window.by is \"%.32s\", must be a ragged field that a row above writes, "
-                       "of less than 2^32 rows; move \"%s\" behind that row",
-                       d->by, node->name);
-}
-
-/* Check that a window row before or behind a pack has no groups. node: NULL: there is none. */
-static int dlpi_window_ungrouped(const dlpi_table *t, const dlp_node *node) {
-    if (node == NULL || (node->window.group == 0 && node->window.by == NULL)) return DLP_OK;
-    return dlpi_bad(t->p, node->name, "window.group",
-                    "0, without `by`, beside a pack, whose rows are full", node->window.group);
-}
-
-/* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
-   DLP_ERR code. */
-static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_node *before = node - 1;
-    if (before->verb == DLP_CACHE) before--;
-    if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
-        t->makes != t->at - (before < node - 1)) {
-        const dlp_node *cache = node;
-        while (cache > t->nodes && cache->verb != DLP_CACHE && cache->verb != DLP_BATCH) cache--;
-        if (cache->verb == DLP_CACHE && cache < before)
-            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
-                               "\"%s\" stands behind \"%s\", which changes what the cache \"%s\" "
-                               "keeps; move \"%s\" above \"%s\", or \"%s\" directly behind it",
-                               node->name, before->name, cache->name, before->name, cache->name,
-                               node->name);
-        return dlpi_node_bad(t, node,
-                             "must stand before the batch, directly after push, load, fetch, map, "
-                             "expand, filter or pack");
-    }
-    return DLP_OK;
-}
-
-/* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
-static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
-    const dlp_source *source = d->source;
-    if (source->parts == NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
-                           "the source of \"%s\" has no parts; set load.load, or give the source "
-                           "to a fetch node",
-                           node->name);
-    source->parts(source, d);
-    if (t->n_items != 0 && t->n_items != d->n_parts)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
-                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
-                           " parts; set 0, which takes that number",
-                           t->n_items, node->name, d->n_parts);
-    t->n_items = d->n_parts;
-    return DLP_OK;
-}
-
-/* Add to *to what the files are that a load without a source reads. Returns the load's source, or
-   NULL. */
-static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity *to) {
-    const dlp_part_files *f = dlpi_part_files_of(d->load, d->user);
-    if (f == NULL) f = dlpi_tar_files_of(d->load, d->user); /* needs: tar */
-    if (d->source == NULL) dlpi_part_files_identify(to, f);
-    return d->source;
-}
-
-/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
-   0 or a DLP_ERR code. */
-static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    if (dlpi_workers_given(&node->load.workers))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set in load, must be 0; set workers of the node instead");
-    return DLP_OK;
-}
-
-/* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
-static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
-    const int rc = dlpi_load_own(t, node);
-    *d = node->load;
-    if (rc != DLP_OK) return rc;
-    if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
-    if (d->source != NULL) return dlpi_load_source(t, node, d);
-    d->n_parts = t->n_items;
-    return DLP_OK;
-}
-
-/* Add the stage of a load row, which reads parts. Returns a stage number or a DLP_ERR code. */
-static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    dlp_node_load d;
-    dlpi_stage *st;
-    bool found;
-    int rc = dlpi_load_desc(t, node, &d);
-    if (rc != DLP_OK) return rc;
-    d.queue_size = node->queue.capacity;
-    d.workers = node->workers;
-    if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
-    d.shuffle_parts = t->nodes->list.shuffle;
-    d.window = dlpi_window_after(t);
-    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
-        return rc;
-    t->unknown = true;
-    found = d.items == NULL && d.count == NULL && d.max_items > 0;
-    st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
-    if (st == NULL) return t->p->err.code;
-    return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
-}
-
 /* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
 /* The rows after the list up to the last one that makes items. */
@@ -175,7 +34,10 @@ typedef struct dlpi_makers {
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
     dlpi_later later[DLPI_LATER];
-    uint32_t n_later; /* later fetches by sources with a worker_state */
+    uint32_t n_later;  /* later fetches with seats */
+    const char *waits; /* the last of them that makes requests, or NULL */
+    dlpi_of of[DLPI_OF];
+    uint32_t n_of; /* datasets, each with a fetch; 0: one fetch has all items */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -261,20 +123,64 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
-/* Check a later fetch row, whose items are ds: what it needs to be an op, which reads one item
-   after the other. Returns 0 or a DLP_ERR code. */
+/* Check that an asynchronous source has its two calls. Returns 0 or a DLP_ERR code. */
+static int dlpi_async_check(dlp_pipe *p, const char *name, const dlp_async *async) {
+    if (async->submit != NULL && async->reap != NULL) return DLP_OK;
+    return dlpi_missing(p, name, async->submit ? "async.reap" : "async.submit",
+                        "submit and reap with async");
+}
+
+/* Refuse an asynchronous source in the consumer. Returns a DLP_ERR code. */
+static int dlpi_async_inline(dlp_pipe *p, const char *name) {
+    return dlpi_bad(p, name, "workers.num_workers",
+                    "0..1024 with async: next can't wait for requests and batches at once",
+                    DLP_NONE);
+}
+
+/* Return the name of the first row so far that makes many items of an input, or NULL. */
+static const char *dlpi_makers_many(const dlpi_makers *m) {
+    if (m->load != NULL) return m->load->name;
+    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
+        if (m->level[i].maker.expand != NULL) return m->level[i].row->name;
+    return NULL;
+}
+
+/* True if a later fetch, which says f, makes requests. A cell has one request at a time, so behind
+   a row that makes many items of an input it makes none. */
+static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
+    return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
+}
+
+/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
+   Returns 0 or a DLP_ERR code. */
+static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                           const dlp_source *f) {
+    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
+    if (!dlpi_fetch_row_many(node)) return DLP_OK;
+    if (dlpi_fetch_requests(f))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
+                           node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
+                           "\"%s\" stands behind \"%s\", which makes many items of one request; "
+                           "move its row up",
+                           node->name, dlpi_makers_many(m));
+    return dlpi_node_bad(t, node,
+                         "is a second fetch before makers; give it async, or leave in_flight out "
+                         "and set more num_workers");
+}
+
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
+   0 or a DLP_ERR code. */
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_dataset *ds) {
-    if (dlpi_fetch_row_many(node))
-        return dlpi_node_bad(t, node,
-                             "is a second fetch before makers; give it a fetch callback or a "
-                             "source, no async or in_flight, and more num_workers");
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f);
+    const int rc = dlpi_later_many(t, node, m, f);
+    if (rc != DLP_OK) return rc;
     if (node->fetch.source == NULL) return DLP_OK;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
                              "callback, and no source");
-    if (ds->fetch == NULL || ds->open_end || dlpi_reader_of(ds) != NULL)
+    if ((ds->fetch == NULL && !reads) || ds->open_end || dlpi_reader_of(ds) != NULL)
         return dlpi_node_bad(
             t, node,
             "is a second fetch before makers, whose source only makes requests, or "
@@ -284,34 +190,116 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (node->fetch.source->workers.worker_init != NULL && m->n_later == DLPI_LATER)
-        return dlpi_node_bad(t, node,
-                             "is the third later fetch by a source with a worker_init; a list has "
-                             "two at most");
     return DLP_OK;
 }
 
-/* Note in *m the seat of a later fetch row, which is the last op, if the row's source has a
-   worker_init. Returns 0 or a DLP_ERR code. */
-static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+/* Warn of a source that could make requests, and makes none. */
+static void dlpi_later_slow(const dlpi_table *t, const dlp_node *node) {
+    dlpi_warn(t->p,
+              "\"%s\" is a second fetch before makers, and reads one item after the other in "
+              "each worker; set num_workers to the reads that are to be under way",
+              node->name);
+}
+
+/* Take what the source of a later fetch row, which says f, says of itself. */
+static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
+                              const dlp_source *f) {
     const dlp_source *source = node->fetch.source;
-    dlpi_later *l = &m->later[m->n_later];
-    if (source == NULL) return DLP_OK;
     dlpi_makers_id(m, source->id);
     if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(source))
-        dlpi_warn(t->p,
-                  "\"%s\" is a second fetch before makers, and reads one item after the other in "
-                  "each worker; set num_workers to the reads that are to be under way",
-                  node->name);
-    if (source->workers.worker_init == NULL) return DLP_OK;
-    l->calls = node->workers;
-    l->bytes = source->dataset->worker_bytes;
+    if (dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
+        dlpi_later_slow(t, node);
+}
+
+/* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
+   source has a worker_init. f: what the row says. of: 1 + the dataset of several that it fetches,
+   or 0. Returns 0 or a DLP_ERR code. */
+static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, const dlp_source *f,
+                           uint32_t of) {
+    const dlp_source *source = node->fetch.source;
+    const bool enters = source != NULL && source->workers.worker_init != NULL;
+    const bool reads = of == 0 && dlpi_later_reads(m, f);
+    dlpi_later *l = &m->later[m->n_later];
+    if (source != NULL) dlpi_later_source(t, node, m, f);
+    if (!enters && !reads) return DLP_OK;
+    if (m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node,
+                             "is the third later fetch by a source with a worker_init, or with "
+                             "async; a list has two at most");
+    if (enters) l->calls = node->workers;
+    l->bytes = enters ? source->dataset->worker_bytes : 0;
+    l->of = of;
     l->level = m->n_levels - 1;
-    l->op = m->level[l->level].program.n - 1;
+    l->op = of == 0 ? m->level[l->level].program.n - 1 : 0;
     l->row = dlpi_row_named(t->p, node->name);
+    if (reads) {
+        l->async = f->async;
+        l->user = m->level[l->level].program.op[l->op].user;
+        l->in_flight = (uint32_t)dlpi_fetch_many(f->in_flight);
+        m->waits = node->name;
+    }
     m->n_later++;
     return dlpi_fetch_workers(t, node, source, &l->calls);
+}
+
+/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
+   DLP_ERR code. */
+static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                         const dlp_dataset *ds) {
+    const dlp_field *f = m->fields[0];
+    bool alike = m->n_of == 0 || ds->n_fields == m->n_fetched;
+    if (t->joins != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets in a branch; give each dataset a "
+                             "list and a branch of its own");
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets behind a load; list the parts of all "
+                             "datasets there");
+    if (dlpi_fetch_row_many(node) || ds->fetch == NULL || dlpi_reader_of(ds) != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets before makers, one item after the "
+                             "other; give it a fetch callback, and no async or in_flight");
+    if (node->fetch.of != m->n_of + 1 || m->n_of == DLPI_OF ||
+        (m->n_of > 0 && m->rows + m->n_of != node))
+        return dlpi_node_bad(t, node,
+                             "fetches one of several datasets before makers, at most 16, whose "
+                             "rows follow each other; move it");
+    for (uint32_t i = 0; alike && m->n_of > 0 && i < ds->n_fields; i++)
+        alike =
+            dlpi_fields_alike(&ds->fields[i], &f[i]) && strcmp(ds->fields[i].name, f[i].name) == 0;
+    if (alike) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields differ from those of \"%s\"; give all datasets the same fields",
+                       m->rows->name);
+}
+
+/* True if a fetch row is one of several, each of a dataset of its own. */
+static bool dlpi_of_several(const dlpi_table *t, const dlp_node *node) {
+    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
+    return node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2);
+}
+
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
+    int rc = dlpi_of_check(t, node, m, ds);
+    if (rc != DLP_OK) return rc;
+    m->of[m->n_of++] = (dlpi_of){
+        .first = first,
+        .end = first + ds->n_items,
+        .op = {.fn.call = ds->fetch, .user = ds->user, .row = dlpi_row_named(t->p, node->name)}};
+    if (m->n_of == 1) {
+        if (dlpi_fetch_is_many(f)) dlpi_later_slow(t, node);
+        f->fetcher = DLP_FETCH_SEQUENTIAL;
+        f->in_flight = 0;
+        return DLP_OK;
+    }
+    if (ds->writes_all_bytes == 0) m->input.writes_all_bytes = 0;
+    m->input.n_items = first + ds->n_items;
+    return dlpi_later_seat(t, node, m, f, m->n_of);
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
@@ -326,12 +314,10 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, node,
                              "stands before makers, whose inputs are fetched one by one; give it "
                              "fetch, and no fetch_rows");
-    if (node->fetch.of > 1)
-        return dlpi_node_bad(t, &t->nodes[t->at],
-                             "makes items, and the fetches before it are those of a mix; leave one "
-                             "of the two out");
+    if (dlpi_of_several(t, node) && (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK) return rc;
+    if (node->fetch.of > 1) return DLP_OK;
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
-        if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL)
+        if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
@@ -347,7 +333,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->f = f;
         m->input = ds;
         m->n_fetched = ds.n_fields;
-    } else if ((rc = dlpi_later_check(t, node, m, &ds)) != DLP_OK) {
+    } else if ((rc = dlpi_later_check(t, node, m, &f, &ds)) != DLP_OK) {
         return rc;
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
@@ -355,7 +341,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     m->input.writes_all_bytes = 0;
     rc = dlpi_makers_op(t, node, m,
                         (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
-    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
+    return rc != DLP_OK ? rc : dlpi_later_seat(t, node, m, &f, 0);
 }
 
 /* Take a map in which fields end: it is the last op of its level, and the next level has the
@@ -602,7 +588,9 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
         rc = dlpi_fetch_workers(t, m->load, m->part.source, &m->workers);
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
-    m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
+    m->reads = dlpi_fetch_requests(&m->f);
+    if (m->waits != NULL && m->workers.num_workers == DLP_NONE)
+        return dlpi_async_inline(t->p, m->waits);
     if (m->load != NULL && m->reads)
         return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
                              "between a load and other makers: items of a part are fetched one "
@@ -696,6 +684,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     memcpy(x->level, m->level, sizeof x->level);
     memcpy(x->later, m->later, sizeof x->later);
     x->n_later = m->n_later;
+    memcpy(x->of, m->of, sizeof x->of);
+    x->n_of = m->n_of;
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
@@ -748,13 +738,9 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
-    if (async->submit == NULL || async->reap == NULL)
-        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
-                            "submit and reap with async");
-    if (st->w.num_workers == 0)
-        return dlpi_bad(p, st->name, "workers.num_workers",
-                        "0..1024 with async: next can't wait for requests and batches at once",
-                        DLP_NONE);
+    const int rc = dlpi_async_check(p, st->name, async);
+    if (rc != DLP_OK) return rc;
+    if (st->w.num_workers == 0) return dlpi_async_inline(p, st->name);
     x->async = *async;
     x->found.in_flight = in_flight;
     st->in_flight = (int32_t)in_flight;
@@ -774,9 +760,11 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     return rc;
 }
 
-/* Give the later fetches of a stage seats beside that of its first fetch. */
+/* Give the later fetches of a stage seats beside that of its first fetch. The workers make the
+   requests of all. */
 static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     dlpi_expand *x = st->self;
+    if (m->n_of > 0) m->input.fetch = dlpi_of_fetch, m->input.user = x;
     if (x->n_later == 0) return;
     x->calls = st->w;
     x->seats.n = 1;
@@ -785,7 +773,8 @@ static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
                                     .row = x->row != NULL ? x->row : x->load,
                                     .in_flight = x->found.in_flight,
                                     .bytes = m->input.worker_bytes};
-    dlpi_seats_later(&x->seats, x);
+    dlpi_seats_later(&x->seats, x, 0, 1);
+    st->in_flight = (int32_t)x->found.in_flight;
     dlpi_seats_call(&x->seats, &st->w);
     m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }

@@ -117,11 +117,13 @@ typedef struct dlpi_worker_rare {
 /* What a source of a stage with several sources has in a worker: a worker_state, and requests. The
    seats of a worker lie side by side. */
 typedef struct dlpi_seat {
-    void *state;                   /* what worker_init left */
-    void *self;                    /* its dlpi_in_flight */
-    const dlp_workers_desc *calls; /* worker_init, worker_exit; NULL: the state of the first seat */
+    void *state; /* what worker_init left */
+    void *self;  /* its dlpi_in_flight */
+    const dlp_workers_desc
+        *calls;                /* worker_init, worker_exit; NULL: it has the state of seat `of` */
     const dlpi_table_row *row; /* the row of the table, for errors; NULL: the stage's own name */
     uint32_t number, n;        /* it is number `number` of n seats */
+    uint32_t of;               /* a seat before it */
     uint32_t first, end;       /* cells of inputs that are worked on in this seat */
     uint32_t at;               /* the cell after the one that was taken last */
     uint32_t turn;             /* in the first seat: the seat in which the worker waited last */

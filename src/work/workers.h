@@ -187,7 +187,7 @@ DLPI_COLD static int dlpi_seats_enter(dlpi_worker *w, const dlpi_table_row **row
         dlpi_seat *seat = w->seat != NULL ? dlpi_seats(w) + k : NULL;
         const dlp_workers_desc *d = seat != NULL ? seat->calls : &w->st->w;
         void **state = seat != NULL ? &seat->state : &w->state;
-        if (d == NULL) *state = dlpi_seats(w)->state;
+        if (seat != NULL && d == NULL) *state = dlpi_seats(w)[seat->of].state;
         rc = d != NULL && d->worker_init ? d->worker_init(d->worker_user, w->id, state) : 0;
         *row = seat != NULL ? seat->row : NULL;
         if (rc != 0) dlpi_seats_leave(w, k);

@@ -54,12 +54,12 @@ typedef struct store { /* the state of a seat */
     int worker;
     dlp_item *held[ROOM];
     uint64_t due[ROOM];
-    uint32_t n, calls;
+    uint32_t n, calls, refused;
 } store;
 
 typedef struct shared { /* of all processes */
     uint32_t enters[MOST], exits[MOST], most[MOST];
-    uint32_t kills, random_kills, alone_wrong, calls;
+    uint32_t kills, random_kills, alone_wrong, calls, wrong;
     char log[WORKERS][64]; /* a: worker_init of branch 0; A: worker_exit */
 } shared;
 
@@ -67,11 +67,13 @@ static struct {
     uint64_t delay_ns;
     int32_t fails;           /* worker_init of this branch fails in worker 0 */
     uint32_t kills, item;    /* the item of that branch that kills its worker */
-    uint32_t deaths, silent; /* so often; it is never answered */
-    int ragged;              /* a second fetch writes as many numbers as the first writes words */
-    uint32_t slow_us;        /* of a fetch without requests */
-    uint32_t decode_us;      /* of each answer, in reap */
-    uint32_t kill_every;     /* one of so many calls kills, but no item twice */
+    uint32_t deaths, silent; /* so often; it is answered so many ms late */
+    int in_order, traced;    /* the datasets of a list have no mix; rows tell their list */
+    uint32_t wrong, times; /* the item of that branch fails so often in each epoch; 0: none does */
+    int ragged;            /* a second fetch writes as many numbers as the first writes words */
+    uint32_t slow_us;      /* of a fetch without requests */
+    uint32_t decode_us;    /* of each answer, in reap */
+    uint32_t kill_every;   /* one of so many calls kills, but no item twice */
     int max_kills;
 } how;
 
@@ -140,11 +142,26 @@ static int fetch(void *user, dlp_item *it) {
     const branch *b = user;
     if (how.slow_us > 0) usleep(how.slow_us);
     if (how.fails >= 0) usleep(1000); /* the worker that fails comes in time */
+    if (how.wrong == b->id && how.item == it->index && it->attempt < how.times) {
+        __atomic_add_fetch(&all_->wrong, 1, __ATOMIC_SEQ_CST);
+        return dlp_fail(it->call, 0, "no words for %d", (int)it->index);
+    }
     if (bad(b, it->index) && it->epoch == 0 && how.deaths > 0) {
         if (all_->kills > 0 && held_ > 0) all_->alone_wrong++;
         if (all_->kills < how.deaths) die(&all_->kills);
     }
     return answer(b, it);
+}
+
+static dlp_mix *mix_;
+
+/* Fetch an item of all datasets of mix_. */
+static int fetch_all(void *user, dlp_item *it) {
+    dlp_item one = *it;
+    uint32_t b;
+    (void)user;
+    CHECK(dlp_mix_locate(mix_, it->index, &b, &one.index) == DLP_OK);
+    return answer(&branches_[b], &one);
 }
 
 /* The second fetch of a branch: a number. */
@@ -153,6 +170,10 @@ static int fetch_more(void *user, dlp_item *it) {
     if (b->states) CHECK(own(b, it->worker_state, it));
     CHECK(it->n_fields == 1);
     die_now_and_then(b, it->index);
+    if (how.wrong == b->id && how.item == it->index && it->attempt < how.times) {
+        __atomic_add_fetch(&all_->wrong, 1, __ATOMIC_SEQ_CST);
+        return dlp_fail(it->call, 0, "no number for %d", (int)it->index);
+    }
     if (how.ragged) { /* a number for each word */
         it->length[0] = words_of(b->id - 4, it->index);
         for (uint32_t k = 0; k < it->length[0]; k++)
@@ -166,8 +187,9 @@ static int fetch_more(void *user, dlp_item *it) {
 static int submit(void *user, void *state, dlp_item *it) {
     const branch *b = user;
     store *s = state;
-    if (!well(own(b, s, it))) return DLP_ERR_CALLBACK;
+    if (!well(s != NULL && own(b->states ? b : s->of, s, it))) return DLP_ERR_CALLBACK;
     if (s->n == ROOM || ++s->calls % 11 == 3) return DLP_FULL;
+    if (bad(b, it->index) && all_->kills > 0 && s->refused++ < 5) return DLP_FULL;
     s->held[s->n] = it;
     s->due[s->n++] =
         test_now_ns() + how.delay_ns + dlp_hash(1, it->index, s->calls, 0) % (how.delay_ns + 1);
@@ -181,19 +203,22 @@ static int submit(void *user, void *state, dlp_item *it) {
     return 0;
 }
 
-static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+static int reap_by(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms,
+                   int (*by)(void *user, dlp_item *it)) {
     const branch *b = user;
     store *s = state;
     const uint64_t until = test_now_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000000;
     int n = 0;
-    if (!well(s->of == b)) return -1;
+    if (!well(s->of == b || !b->states)) return -1;
     do {
         for (uint32_t i = s->n; i > 0 && n < max; i--) { /* the last first */
             if (s->due[i - 1] > test_now_ns()) continue;
-            if (how.silent != 0 && bad(b, s->held[i - 1]->index)) continue;
+            if (how.silent != 0 && bad(b, s->held[i - 1]->index) &&
+                test_now_ns() < s->due[i - 1] + how.silent * UINT64_C(1000000))
+                continue;
             done[n] = s->held[i - 1];
             if (how.decode_us > 0) usleep(how.decode_us);
-            code[n] = answer(b, done[n]);
+            code[n] = by(user, done[n]);
             n++;
             held_--;
             s->held[i - 1] = s->held[--s->n];
@@ -204,7 +229,16 @@ static int reap(void *user, void *state, dlp_item **done, int *code, int max, in
     return n;
 }
 
+static int answer_it(void *user, dlp_item *it) { return answer(user, it); }
+static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    return reap_by(user, state, done, code, max, timeout_ms, answer_it);
+}
+static int reap_more(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    return reap_by(user, state, done, code, max, timeout_ms, fetch_more);
+}
+
 static const dlp_async source_ = {.submit = submit, .reap = reap};
+static const dlp_async more_source_ = {.submit = submit, .reap = reap_more};
 
 /* ---- rows behind ---- */
 
@@ -236,7 +270,10 @@ typedef struct table {
     dlp_workers_desc w;
     int32_t workers[MOST];
     uint32_t in_flight;
-    int later; /* each branch has a second fetch: 1: by a callback, 2: by a source with a state */
+    int later; /* each branch has a second fetch: 1: by a callback, 2: by a source with a state,
+                  3: by requests of such a source, 4: by requests, with the first fetch's state */
+    uint32_t later_in_flight;
+    dlp_workers_desc more; /* what a second fetch says of its failures */
 } table;
 
 static dlp_node *row(table *t, const char *name, uint32_t k, int32_t verb) {
@@ -255,18 +292,32 @@ static void later_row(table *t, uint32_t k) {
     const dlp_field *field = how.ragged ? &numbers_ : &number_;
     branch *b = &branches_[4 + k];
     dlp_node *to = row(t, "more", k, DLP_FETCH);
-    *b = (branch){.id = 4 + k, .states = t->later == 2};
+    *b = (branch){.id = 4 + k, .states = t->later == 2 || t->later == 3};
+    to->workers = t->more;
     items[k] = (dlp_dataset){
         .n_items = t->items[k], .fields = field, .n_fields = 1, .fetch = fetch_more, .user = b};
     sources[k] = (dlp_source){
         .dataset = &items[k],
         .workers = {.worker_init = store_open, .worker_exit = store_close, .worker_user = b}};
-    if (t->later == 2)
+    if (t->later == 3) {
+        items[k].fetch = NULL;
+        sources[k].async = more_source_;
+        sources[k].fetcher = DLP_FETCH_ASYNC;
+        sources[k].in_flight = (int32_t)t->later_in_flight;
+    }
+    if (t->later == 2 || t->later == 3)
         to->fetch.source = &sources[k];
     else
         to->fetch =
             (dlp_node_fetch){.fetch = fetch_more, .user = b, .fields = field, .n_fields = 1};
+    if (t->later == 4) {
+        to->fetch.fetch = NULL;
+        to->fetch.async = &more_source_;
+        to->fetch.in_flight = t->later_in_flight;
+    }
 }
+
+static void rows_behind(table *t, int kind);
 
 /* Write the rows of a table: its branches, a mix, and what stands behind. */
 static void rows(table *t, int kind) {
@@ -297,6 +348,48 @@ static void rows(table *t, int kind) {
         to->from = t->from;
         to->mix.weights = t->weights;
     }
+    rows_behind(t, kind);
+}
+
+/* Write the rows of a table whose list is a mix of n datasets. by: 0: one fetch has all items, 1:
+   each dataset has a fetch with a callback, 2: with a source that has a state. */
+static void rows_of(table *t, int kind, uint32_t n, int by) {
+    static dlp_dataset items[MOST];
+    static dlp_source sources[MOST];
+    dlp_node *to;
+    t->n = 0;
+    to = row(t, "list", MOST, DLP_LIST);
+    if (!how.in_order)
+        to->list.mix = mix_;
+    else if (by == 0)
+        to->list.n_items = dlp_mix_items(mix_);
+    for (uint32_t k = 0; k < (by == 0 ? 1 : n); k++) {
+        branch *b = &branches_[k];
+        to = row(t, "read", k, DLP_FETCH);
+        b->states = by == 2;
+        to->fetch = (dlp_node_fetch){
+            .fetch = by ? fetch : fetch_all, .fields = &words_, .n_fields = 1, .user = b};
+        to->workers = k == 0 ? t->w : t->more;
+        if (k == 0) to->workers.num_workers = t->workers[0];
+        if (by == 2) {
+            items[k] = (dlp_dataset){.n_items = t->items[k],
+                                     .fields = &words_,
+                                     .n_fields = 1,
+                                     .fetch = fetch,
+                                     .user = b};
+            sources[k] = (dlp_source){.dataset = &items[k],
+                                      .workers = {.worker_init = store_open,
+                                                  .worker_exit = store_close,
+                                                  .worker_user = b}};
+            to->fetch = (dlp_node_fetch){.source = &sources[k]};
+        }
+        to->fetch.of = by ? k + 1 : 0;
+    }
+    rows_behind(t, kind);
+}
+
+/* Write the rows that make items, and the batch. */
+static void rows_behind(table *t, int kind) {
     if (kind == FILTER || kind == FILTER_WINDOW || kind == FILTER_PACK)
         row(t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
     if (kind == EXPAND)
@@ -317,7 +410,7 @@ static void begin(table *t, uint32_t n, int states, int async) {
     how.kills = UINT32_MAX;
     how.delay_ns = 50000;
     t->n_branches = n;
-    t->in_flight = 16;
+    t->in_flight = t->later_in_flight = 16;
     for (uint32_t k = 0; k < n; k++) {
         branches_[k] = (branch){.id = k, .async = async, .states = states};
         t->weights[k] = k == 0 ? 7 : 3;
@@ -348,6 +441,7 @@ static void tell(told *t, const dlp_batch *b) {
             h = dlp_hash(h, ((const uint16_t *)b->fields[1].data)[r * TOKENS + k], k, 1);
         if (b->n_fields == 2) h = dlp_hash(h, ((const uint64_t *)b->fields[1].data)[r], 0, 0);
         if (!b->valid[r] || t->n_rows == ROWS || b->epoch >= EPOCHS) continue;
+        if (b->list != NULL) CHECK(b->list[r] == w[0] / 8000);
         t->first[t->n_rows++] = w[0];
         t->epoch_rows[b->epoch]++;
         for (uint64_t k = 0; k < f->lengths[r] && t->n_words < ROWS * TOKENS; k++)
@@ -359,7 +453,8 @@ static void tell(told *t, const dlp_batch *b) {
 static void run(const table *t, const dlp_state *resume, told *to) {
     static dlp_stats s;
     const dlp_shm_desc shm = {.allow_fork_with_threads = 1, .max_kills = how.max_kills};
-    const dlp_pipe_desc d = {.seed = 5, .epochs = EPOCHS, .resume = resume, .shm = &shm};
+    const dlp_pipe_desc d = {
+        .seed = 5, .epochs = EPOCHS, .resume = resume, .shm = &shm, .trace_rows = how.traced};
     dlp_pipe *p = NULL;
     dlp_batch *b;
     memset(to, 0, sizeof *to);
@@ -666,10 +761,189 @@ static void later_fetch__by_a_source__has_its_own_state(void) {
     CHECK(deaths > 10 || shm_missing() != NULL);
 }
 
+/* A second fetch by requests: many cells of a worker wait for their answers. The rows are those of
+   a second fetch that reads one item after the other. */
+static void later_fetch__by_requests__same_rows(void) {
+    static const int kinds[] = {FILTER, EXPAND, PACK, FILTER_WINDOW, FILTER_PACK, WINDOW};
+    static told want, got;
+    static table t;
+    uint32_t deaths = 0;
+    for (int i = 0; i < 36; i++) {
+        const uint32_t n = 1 + (i & 1);
+        const int kind = kinds[i / 2 % 6];
+        const int async = i % 3 == 0; /* the first fetch, too */
+        uint32_t dead;
+        begin(&t, n, 0, 0);
+        t.later = 1;
+        how.ragged = kind == PACK || kind == FILTER_PACK;
+        rows(&t, kind);
+        run(&t, NULL, &want);
+        CHECK(want.rc == DLP_END && want.n_rows > 20);
+        begin(&t, n, 1, async);
+        t.later = async || i % 4 == 1 ? 3 : 4;
+        how.ragged = kind == PACK || kind == FILTER_PACK;
+        t.workers[0] = 1 + i / 12;
+        t.later_in_flight = i % 5 == 0 ? 1 : 3 + (uint32_t)i % 11;
+        if (i % 7 == 0) branches_[0].async = 0; /* of two branches one */
+        if (i >= 12 && shm_missing() == NULL) {
+            t.w.placement = DLP_PLACE_PROCESSES;
+            how.kill_every = i >= 24 ? 29 : 0;
+            how.max_kills = 100;
+        }
+        rows(&t, kind);
+        run(&t, NULL, &got);
+        if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        dead = all_->random_kills;
+        deaths += dead;
+        for (uint32_t k = 0; k < n && dead == 0; k++)
+            CHECK(all_->most[4 + k] > (t.later_in_flight > 2));
+        for (uint32_t k = 0; k < n; k++) CHECK(all_->most[4 + k] <= t.later_in_flight * 2);
+        for (uint32_t k = (uint32_t)i % 5; k + 1 < want.n; k += 13) {
+            begin(&t, n, 1, k % 2);
+            t.later = k % 2 ? 3 : 4 - (int)(k / 13 % 2);
+            how.ragged = kind == PACK || kind == FILTER_PACK;
+            t.workers[0] = 1 + (int32_t)(k % 3);
+            t.later_in_flight = 1 + k % 9;
+            rows(&t, kind);
+            run(&t, &want.state[k], &got);
+            if (!well(alike(&got, &want, k + 1))) printf("  case %d, resumed at %u\n", i, k);
+        }
+    }
+    printf("  %u workers died\n", deaths);
+    CHECK(deaths > 10 || shm_missing() != NULL);
+}
+
+/* 64 inputs wait for 5 ms each: one after the other, or 16 at once in one worker. */
+static void later_fetch__by_requests__many_at_once(void) {
+    static told got;
+    static table t;
+    uint64_t ns[2];
+    for (int many = 0; many < 2; many++) {
+        begin(&t, 1, 1, 0);
+        t.items[0] = 64;
+        t.later = 3;
+        t.later_in_flight = many ? 16 : 1;
+        how.delay_ns = 3333333; /* to twice as long */
+        rows(&t, FILTER);
+        ns[many] = test_now_ns();
+        run(&t, NULL, &got);
+        ns[many] = test_now_ns() - ns[many];
+        CHECK(got.rc == DLP_END && all_->most[4] == t.later_in_flight);
+        CHECK((int)got.in_flight == (int)t.later_in_flight);
+    }
+    printf("  128 requests of 5 ms: %.0f ms one by one, %.0f ms with 16 at once\n",
+           (double)ns[0] / 1e6, (double)ns[1] / 1e6);
+    CHECK_SOON(ns[1] * 8 < ns[0]);
+}
+
+/* The fetches of a mix's datasets, each with a state of its own, are one fetch of all items. */
+static void fetch_of_each_dataset__before_makers__as_one_fetch(void) {
+    static told want, got;
+    static table t;
+    uint32_t deaths = 0;
+    for (int i = 0; i < 24; i++) {
+        const int kind = FILTER + i % (KINDS - FILTER);
+        const uint32_t n = 2 + (uint32_t)i % 2;
+        begin(&t, 1, 0, 0);
+        for (uint32_t k = 0; k < n; k++) t.items[k] = 40 + 30 * k, t.weights[k] = 3 - k;
+        for (uint32_t k = 0; k < n; k++) branches_[k] = (branch){.id = k};
+        CHECK(dlp_mix_open(&mix_,
+                           &(dlp_mix_desc){.n = n,
+                                           .n_items = (uint64_t[]){t.items[0], t.items[1], 100},
+                                           .weights = t.weights,
+                                           .seed = 5,
+                                           .shuffle = 1},
+                           NULL) == DLP_OK);
+        t.items[2] = 100;
+        how.in_order = i % 4 == 3;
+        how.traced = i % 4 == 2;
+        rows_of(&t, kind, n, 0);
+        run(&t, NULL, &want);
+        CHECK(want.rc == DLP_END && want.n_rows > 20);
+        t.workers[0] = 1 + i % 3;
+        if (i >= 12 && shm_missing() == NULL) {
+            t.w.placement = DLP_PLACE_PROCESSES;
+            how.kill_every = i >= 18 ? 29 : 0;
+            how.max_kills = 100;
+        }
+        rows_of(&t, kind, n, how.in_order ? 2 : 1 + i / 6 % 2);
+        run(&t, NULL, &got);
+        if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        deaths += all_->random_kills;
+        if (i >= 6 && i < 12)
+            logs(&t, t.workers[0], n == 2 ? "abBA" : "abcCBA", n == 2 ? "abBA" : "abcCBA");
+        t.w.placement = 0;
+        for (uint32_t k = 0; k + 1 < want.n; k += 11) {
+            t.workers[0] = 1 + (int32_t)(k % 3);
+            rows_of(&t, kind, n, how.in_order ? 2 : 1 + (int)k % 2);
+            run(&t, &want.state[k], &got);
+            if (!well(alike(&got, &want, k + 1))) printf("  case %d, resumed at %u\n", i, k);
+        }
+        dlp_mix_close(mix_);
+    }
+    CHECK(deaths > 5 || shm_missing() != NULL);
+}
+
+/* What fails is tried again, left out and named by the row of its dataset. */
+static void fetch_of_a_dataset__fails__what_its_row_says(void) {
+    static told got;
+    static table t;
+    CHECK(dlp_mix_open(&mix_, &(dlp_mix_desc){.n = 2, .n_items = (uint64_t[]){40, 70}, .seed = 5},
+                       NULL) == DLP_OK);
+    for (int i = 0; i < 8; i++) {
+        const int enough = i & 1, drops = i & 2;
+        begin(&t, 1, 0, 0);
+        for (uint32_t k = 0; k < 2; k++) branches_[k] = (branch){.id = k}, t.items[k] = 40 + 30 * k;
+        t.more.retries = 1 + enough;
+        t.more.on_error = drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE;
+        t.more.max_skips = drops ? 9 : 0;
+        how.wrong = 1;
+        how.item = 31;
+        how.times = 2;
+        rows_of(&t, FILTER, 2, i & 4 ? 2 : 1);
+        run(&t, NULL, &got);
+        CHECK(all_->wrong > 0 && all_->wrong % 2 == 0);
+        if (enough || drops) {
+            uint32_t n = 0;
+            CHECK(got.rc == DLP_END);
+            for (uint32_t r = 0; r < got.n_rows; r++) n += got.first[r] == word_of(1, 31, 0);
+            CHECK(enough ? n == all_->wrong / 2 : n == 0);
+        } else {
+            CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == 40 + 31);
+            CHECK(strcmp(got.err.stage, "read1") == 0 &&
+                  strstr(got.err.message, "no words for 31"));
+        }
+        if (got.rc != DLP_END && (enough || drops)) printf("  case %d: %s\n", i, got.err.message);
+    }
+    dlp_mix_close(mix_);
+}
+
+static void fetch_of_a_dataset__that_cannot_be__refused_by_name(void) {
+    static const char *const words[] = {"no async or in_flight", "give all datasets the same",
+                                        "has no fetch node", "must be 2"};
+    static table t;
+    CHECK(dlp_mix_open(&mix_, &(dlp_mix_desc){.n = 2, .n_items = (uint64_t[]){40, 70}, .seed = 1},
+                       NULL) == DLP_OK);
+    for (int i = 0; i < 4; i++) {
+        dlp_plan plan;
+        dlp_error e;
+        begin(&t, 1, 0, 0);
+        t.items[0] = 40, t.items[1] = 70;
+        rows_of(&t, FILTER, 2, 1);
+        if (i == 0) t.row[2].fetch.async = &source_, t.row[2].fetch.fetch = NULL;
+        if (i == 1) t.row[2].fetch.fields = &number_;
+        if (i == 2) memmove(&t.row[2], &t.row[3], 3 * sizeof t.row[0]), t.n--;
+        if (i == 3) t.row[2].fetch.of = 1;
+        CHECK(dlp_nodes_plan(t.row, t.n, &(dlp_pipe_desc){.seed = 1}, &plan, &e) != DLP_OK);
+        if (!well(strstr(e.message, words[i]) != NULL)) printf("  %d: %s\n", i, e.message);
+    }
+    dlp_mix_close(mix_);
+}
+
 static void later_fetch__that_cannot_be__refused_by_name(void) {
     static table t;
     for (int i = 0; i < 5; i++) {
-        const char *words[] = {"no async or in_flight", "has 139 items, must have 140",
+        const char *words[] = {"leave in_flight out", "has 139 items, must have 140",
                                "leave worker_init", "third later fetch by a source",
                                "write this row above"};
         dlp_dataset items, first;
@@ -750,6 +1024,118 @@ static void requests__of_each_branch__divided_among_all_workers(void) {
     CHECK(all_->most[0] == 11 && all_->most[1] == 6);
 }
 
+/* What may have killed a worker is alone in all its seats: a request of a second fetch, or what an
+   input of a first fetch is made of while second fetches are out. */
+static void later_fetch__kills__is_alone_in_all_seats(void) {
+    static told want, got;
+    static table t;
+    if (shm_missing() != NULL) return;
+    for (int i = 0; i < 24; i++) {
+        const uint32_t n = 1 + (i & 1), of = i % 4 < 2 ? 4 : 0;
+        begin(&t, n, 0, 0);
+        t.later = 1;
+        rows(&t, FILTER);
+        run(&t, NULL, &want);
+        begin(&t, n, 1, i & 4);
+        t.later = 3;
+        t.later_in_flight = i & 8 ? 2 : 12;
+        t.w.placement = DLP_PLACE_PROCESSES;
+        t.workers[0] = 1 + i % 3;
+        how.kills = of;
+        how.item = 31;
+        how.deaths = 1 + (uint32_t)i / 8;
+        rows(&t, FILTER);
+        run(&t, NULL, &got);
+        CHECK(all_->kills == how.deaths);
+        if (!well(all_->alone_wrong == 0)) printf("  case %d\n", i);
+        if (how.deaths < 3) {
+            if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        } else {
+            CHECK(got.rc == DLP_ERR_KILLED && got.err.index == 31);
+        }
+    }
+}
+
+/* True if the rows of all epochs are those of branch 0 that are kept, without `item`. */
+static int all_but(const told *got, uint32_t item) {
+    uint32_t next = 0, wrong = 0;
+    for (uint32_t r = 0; r < got->n_rows; r++) {
+        if (r == got->epoch_rows[0]) next = 0;
+        while (!kept(next) || next == item) next++;
+        wrong += got->first[r] != word_of(0, next++, 0);
+    }
+    return wrong == 0 && got->n_rows > 180;
+}
+
+/* An answer of a second fetch that fails is tried again from the first fetch on, as its row says,
+   then it fails the input, by the name of the row. */
+static void later_fetch__fails__what_its_row_says(void) {
+    static told got;
+    static table t;
+    for (int i = 0; i < 16; i++) {
+        const int enough = i & 1, drops = i & 2, async = i & 4;
+        begin(&t, 1, 1, async);
+        t.later = async || i & 8 ? 3 : 4;
+        t.more.retries = 1 + enough;
+        t.more.retry_backoff_ms = i & 8 ? 1 : 0;
+        t.w.retries = 7; /* of the first fetch */
+        t.more.on_error = drops ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE;
+        t.more.max_skips = drops ? 5 : 0;
+        t.workers[0] = 1 + i % 3;
+        how.wrong = 4;
+        how.item = 31;
+        how.times = 2;
+        rows(&t, FILTER);
+        run(&t, NULL, &got);
+        CHECK(all_->wrong == (enough || drops ? 4 : 2)); /* of two epochs, or one */
+        if (enough) {
+            CHECK(got.rc == DLP_END && all_but(&got, UINT32_MAX));
+        } else if (drops) {
+            CHECK(got.rc == DLP_END && all_but(&got, 31));
+        } else {
+            CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == 31);
+            CHECK(strcmp(got.err.stage, "more0") == 0 && strstr(got.err.message, "no number"));
+        }
+        if (all_->wrong != (enough || drops ? 4 : 2))
+            printf("  case %d: %s: %s\n", i, got.err.stage, got.err.message);
+    }
+}
+
+/* A request of a second fetch that is never answered costs its worker and its input, and nothing
+   else. The deadline is that of its row. */
+static void later_fetch__past_its_deadline__its_input_alone_is_left_out(void) {
+    static told got;
+    static table t;
+    if (shm_missing() != NULL) return;
+    for (int i = 0; i < 6; i++) {
+        begin(&t, 1, 1, i & 1);
+        t.later = 3;
+        t.w.placement = DLP_PLACE_PROCESSES;
+        t.workers[0] = 1 + i % 2;
+        t.more.on_error = DLP_ON_ERROR_DROP;
+        t.more.max_skips = 5;
+        t.more.deadline_ms = 200;
+        how.kills = 4;
+        how.item = 31;
+        how.silent = 1000000;
+        rows(&t, i < 4 ? FILTER : FILTER_WINDOW);
+        run(&t, NULL, &got);
+        CHECK(got.rc == DLP_END);
+        if (i < 4) CHECK(all_but(&got, 31));
+        if (got.rc != DLP_END) printf("  case %d: %s\n", i, got.err.message);
+    }
+    begin(&t, 1, 1, 0); /* in a thread it is the pipe's error */
+    t.later = 3;
+    t.more.deadline_ms = 100;
+    how.kills = 4;
+    how.item = 31;
+    how.silent = 500;
+    rows(&t, FILTER);
+    run(&t, NULL, &got);
+    CHECK(got.rc == DLP_ERR_DEADLINE && strcmp(got.err.stage, "more0") == 0);
+    if (got.rc != DLP_ERR_DEADLINE) printf("  %d: %s\n", got.rc, got.err.message);
+}
+
 /* What may have killed a worker is alone in all its seats, until it is poison. */
 static void input__kills__is_alone_in_all_seats(void) {
     static told want, got;
@@ -795,7 +1181,7 @@ static void request__past_its_deadline__its_input_alone_is_left_out(void) {
         t.w.deadline_ms = 200;
         how.kills = i & 1;
         how.item = 31;
-        how.silent = 1;
+        how.silent = 1000000;
         rows(&t, FILTER);
         run(&t, NULL, &got);
         CHECK(got.rc == DLP_END && got.n_rows > 200);
@@ -975,6 +1361,14 @@ int main(void) {
     init__in_the_consumer__one_seat_each();
     init__same_source_twice__one_seat();
     later_fetch__by_a_source__has_its_own_state();
+    fetch_of_each_dataset__before_makers__as_one_fetch();
+    fetch_of_a_dataset__fails__what_its_row_says();
+    fetch_of_a_dataset__that_cannot_be__refused_by_name();
+    later_fetch__by_requests__same_rows();
+    later_fetch__kills__is_alone_in_all_seats();
+    later_fetch__fails__what_its_row_says();
+    later_fetch__past_its_deadline__its_input_alone_is_left_out();
+    test_tries(later_fetch__by_requests__many_at_once);
     later_fetch__that_cannot_be__refused_by_name();
     later_fetch__many_by_sources__two_with_a_state();
     requests__of_each_branch__divided_among_all_workers();

@@ -31,6 +31,7 @@ static inline void atomics_hook(int kind, const void *at) {
 enum { ITEMS = 300, ROOM = 64, BATCHES = 512 };
 
 static const dlp_field x_field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
+static const dlp_field y_field = {.name = "y", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
 static const dlp_field words_field = {
     .name = "words", .dtype = DLP_U16, .ndim = 1, .shape = {9}, .ragged = 1};
 
@@ -72,6 +73,7 @@ static struct {
     int full_dies;   /* 1: the worker dies once, when its store is full and an item waits for it */
     uint64_t silent; /* this item is never answered */
     int steps; /* the worker that is asked to keep item 78 dies after so many atomic accesses */
+    int later; /* the requests are those of a second fetch; a death is counted from the first on */
     uint32_t cells;
     int ragged;
 } how;
@@ -200,7 +202,7 @@ static const dlp_async source = {.submit = submit, .reap = reap};
 
 static int keep(void *user, const dlp_item *it) {
     (void)user;
-    if (how.steps > 0 && it->index == 78 && all->kills == 0) steps_left = how.steps;
+    if (!how.later && how.steps > 0 && it->index == 78 && all->kills == 0) steps_left = how.steps;
     return ((const uint64_t *)it->data[0])[0] % 2 == 0;
 }
 static int make(void *user, dlp_expand *x) {
@@ -219,6 +221,7 @@ static int make(void *user, dlp_expand *x) {
 }
 static int fetch(void *user, dlp_item *it) { /* the same, one after the other */
     (void)user;
+    if (how.later && how.steps > 0 && it->index == 78 && all->kills == 0) steps_left = how.steps;
     return it->index == how.skips ? DLP_SKIP : answer(it);
 }
 
@@ -242,6 +245,15 @@ static uint32_t table(dlp_node *to, int kind, uint32_t reads, dlp_workers_desc w
                                    .fields = kind == PACK ? &words_field : &x_field,
                                    .n_fields = 1},
                          .workers = w};
+    if (how.later) { /* the first fetch reads one after the other, and the second as above */
+        to[n] = to[n - 1];
+        to[n].name = "more";
+        to[n].fetch.fields = &y_field;
+        to[n++].workers = (dlp_workers_desc){.num_workers = 0};
+        to[n - 2].fetch.async = NULL;
+        to[n - 2].fetch.in_flight = 0;
+        to[n - 2].fetch.fetch = fetch;
+    }
     if (kind == FILTER || kind == BOTH)
         to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep}};
     if (kind == EXPAND || kind == BOTH)
@@ -405,6 +417,23 @@ static void reads__worker_dies_at_each_step__nothing_is_lost(void) {
     how.delay_ns = 0;
     run(nodes, table(nodes, FILTER, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
     for (how.steps = 1; how.steps <= 60; how.steps++) {
+        run(nodes, table(nodes, FILTER, 4, w), NULL, &got);
+        CHECK(all->kills == 1);
+        if (!well(alike(&got, &want, 0))) printf("  step %d: %s\n", how.steps, got.err.message);
+    }
+}
+
+/* The worker dies at each step from the first fetch on: as the cell goes on to the second, while it
+   waits, is out, and goes on behind the answer. */
+static void reads__worker_dies_at_each_step_of_a_second_fetch__nothing_is_lost(void) {
+    static told want, got;
+    const dlp_workers_desc w = {.num_workers = 1, .placement = DLP_PLACE_PROCESSES};
+    dlp_node nodes[7];
+    reset();
+    how.delay_ns = 0;
+    how.later = 1;
+    run(nodes, table(nodes, FILTER, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+    for (how.steps = 1; how.steps <= 120; how.steps += how.steps < 40 ? 1 : 4) {
         run(nodes, table(nodes, FILTER, 4, w), NULL, &got);
         CHECK(all->kills == 1);
         if (!well(alike(&got, &want, 0))) printf("  step %d: %s\n", how.steps, got.err.message);
@@ -719,6 +748,7 @@ int main(void) {
     reads__item_fails__tries_then_its_error();
     reads__worker_dies__nothing_is_lost();
     reads__worker_dies_at_each_step__nothing_is_lost();
+    reads__worker_dies_at_each_step_of_a_second_fetch__nothing_is_lost();
     reads__both_workers_die__no_input_is_blamed_twice();
     reads__worker_dies__what_only_waits_is_not_blamed();
     reads__request_past_its_deadline__its_item_alone_is_left_out();

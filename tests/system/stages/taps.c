@@ -637,10 +637,10 @@ static void window__not_behind_items__refused(void) {
     CHECK(dlp_mix_open(&mix, &(dlp_mix_desc){.n = 2, .n_items = parts, .seed = 1}, NULL) == DLP_OK);
     nodes_[0].list = (dlp_node_list){.mix = mix};
     nodes_[2].fetch.fields = fields_;
-    nodes_[2].fetch.n_fields = 2;
+    nodes_[2].fetch.n_fields = 1;
     nodes_[1].fetch.of = 1;
     nodes_[2].fetch.of = 2;
-    refused(n, 0, "the fetches before it are those of a mix");
+    refused(n, 0, "give all datasets the same fields");
     dlp_mix_close(mix);
 }
 

@@ -1,0 +1,142 @@
+/* needs: parts */
+#pragma once
+/* tests: system/core/tables, system/stages/taps */
+#include "open/node_fetch.h"
+#include "open/open.h"
+#include "open/parts.h"
+/* ---- load, window: rows of items of unknown count ---- */
+
+/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
+   may stand between. */
+static const dlp_node *dlpi_window_row(const dlpi_table *t) {
+    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
+    if (node < end && node->verb == DLP_CACHE) node++;
+    return node < end && node->verb == DLP_WINDOW ? node : NULL;
+}
+
+/* Return the items of that window, or 0. */
+static uint32_t dlpi_window_after(const dlpi_table *t) {
+    const dlp_node *node = dlpi_window_row(t);
+    return node != NULL ? node->window.items : 0;
+}
+
+/* Let the windows of plan q have the groups that a window row asks for, if it does. f: the n fields
+   of the items. Returns 0 or a DLP_ERR code. */
+static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_field *f, uint32_t n,
+                              dlpi_found_plan *q) {
+    const dlp_node_window *d = &node->window;
+    const int rc = dlpi_check_pair(t->p, node->name, "window.by", d->by, "window.group", d->group);
+    if (rc != DLP_OK || d->group == 0) return rc;
+    if (d->items % d->group != 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.group",
+                           "window.group is %" PRIu32 ", must be a divisor of window.items, "
+                           "%" PRIu32,
+                           d->group, d->items);
+    for (uint32_t k = 0; k < n; k++)
+        if (f[k].ragged && f[k].shape[0] <= UINT32_MAX && strcmp(f[k].name, d->by) == 0) {
+            q->group = d->group;
+            q->by = k;
+            return DLP_OK;
+        }
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.by",
+                       "window.by is \"%.32s\", must be a ragged field that a row above writes, "
+                       "of less than 2^32 rows; move \"%s\" behind that row",
+                       d->by, node->name);
+}
+
+/* Check that a window row before or behind a pack has no groups. node: NULL: there is none. */
+static int dlpi_window_ungrouped(const dlpi_table *t, const dlp_node *node) {
+    if (node == NULL || (node->window.group == 0 && node->window.by == NULL)) return DLP_OK;
+    return dlpi_bad(t->p, node->name, "window.group",
+                    "0, without `by`, beside a pack, whose rows are full", node->window.group);
+}
+
+/* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
+   DLP_ERR code. */
+static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node *before = node - 1;
+    if (before->verb == DLP_CACHE) before--;
+    if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
+        t->makes != t->at - (before < node - 1)) {
+        const dlp_node *cache = node;
+        while (cache > t->nodes && cache->verb != DLP_CACHE && cache->verb != DLP_BATCH) cache--;
+        if (cache->verb == DLP_CACHE && cache < before)
+            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
+                               "\"%s\" stands behind \"%s\", which changes what the cache \"%s\" "
+                               "keeps; move \"%s\" above \"%s\", or \"%s\" directly behind it",
+                               node->name, before->name, cache->name, before->name, cache->name,
+                               node->name);
+        return dlpi_node_bad(t, node,
+                             "must stand before the batch, directly after push, load, fetch, map, "
+                             "expand, filter or pack");
+    }
+    return DLP_OK;
+}
+
+/* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
+static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
+    const dlp_source *source = d->source;
+    if (source->parts == NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
+                           "the source of \"%s\" has no parts; set load.load, or give the source "
+                           "to a fetch node",
+                           node->name);
+    source->parts(source, d);
+    if (t->n_items != 0 && t->n_items != d->n_parts)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
+                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
+                           " parts; set 0, which takes that number",
+                           t->n_items, node->name, d->n_parts);
+    t->n_items = d->n_parts;
+    return DLP_OK;
+}
+
+/* Add to *to what the files are that a load without a source reads. Returns the load's source, or
+   NULL. */
+static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity *to) {
+    const dlp_part_files *f = dlpi_part_files_of(d->load, d->user);
+    if (f == NULL) f = dlpi_tar_files_of(d->load, d->user); /* needs: tar */
+    if (d->source == NULL) dlpi_part_files_identify(to, f);
+    return d->source;
+}
+
+/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
+   0 or a DLP_ERR code. */
+static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
+    if (dlpi_workers_given(&node->load.workers))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                           "workers is set in load, must be 0; set workers of the node instead");
+    return DLP_OK;
+}
+
+/* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
+static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
+    const int rc = dlpi_load_own(t, node);
+    *d = node->load;
+    if (rc != DLP_OK) return rc;
+    if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
+    if (d->source != NULL) return dlpi_load_source(t, node, d);
+    d->n_parts = t->n_items;
+    return DLP_OK;
+}
+
+/* Add the stage of a load row, which reads parts. Returns a stage number or a DLP_ERR code. */
+static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
+    dlp_node_load d;
+    dlpi_stage *st;
+    bool found;
+    int rc = dlpi_load_desc(t, node, &d);
+    if (rc != DLP_OK) return rc;
+    d.queue_size = node->queue.capacity;
+    d.workers = node->workers;
+    if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
+    d.shuffle_parts = t->nodes->list.shuffle;
+    d.window = dlpi_window_after(t);
+    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
+        return rc;
+    t->unknown = true;
+    found = d.items == NULL && d.count == NULL && d.max_items > 0;
+    st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
+    if (st == NULL) return t->p->err.code;
+    return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
+}
