@@ -925,6 +925,13 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
    >>version    WHICH HEADER, WHICH LIBRARY */
 
+/* A file that includes this header needs a symbol of the implementation, whose name has a number
+   made of all structs, unions, enums and numbers of the header. So the linker refuses a library of
+   another version, or of a header with one more field: "undefined reference to
+   dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_" and the number. No desc is read
+   that the library would read otherwise. Compile the library and the program again with one
+   header. */
+
 /* Return the version of the implementation, "0.2.0". DLPIPE_VERSION is that of this header: they
    differ where a program was compiled with another header than the library that it runs with. While
    the first number is 0, headers and library of different second numbers do not fit together.
@@ -5098,6 +5105,10 @@ typedef struct dlp_node {
     const char *const *from; /* names of rows above, ended by NULL. NULL: the row before. An out
                                 after the first out names the row that it reads */
     int32_t verb;            /* required; DLP_LIST ... DLP_OUT: names the member of the union */
+    /* The members share their bytes. If a row sets the member of another verb, open sees the bytes
+       alone. A value that the verb does not allow is an error, which names the member that the verb
+       reads. Bytes that are right for both members cannot be told apart: a compiler warns of two
+       members of one row (-Woverride-init). */
     union {
         dlp_node_list list;
         dlp_node_push push;
@@ -5126,7 +5137,8 @@ typedef struct dlp_node {
 
 #define DLP_MAX_NODES 24 /* rows of a table */
 
-/* A table and its length, as the two arguments of a call. */
+/* A table and its length, as the two arguments of a call. table: an array. A pointer has no length:
+   compilers warn of it, and open says so. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
 /* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all
