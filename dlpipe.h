@@ -47916,8 +47916,8 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 _Static_assert(DLPI_OF_CONSUMER == -1 - DLPI_LIMIT_CONSUMER, "groups are numbered as limits");
 _Static_assert(DLPI_OF_PRODUCERS == -1 - DLPI_LIMIT_PRODUCERS, "groups are numbered as limits");
 
-/* True if the oldest item has been in work for 1,000 times the p99 of its stage, and for a second. A
-   tenth of a second is enough if it is twice what the slowest item has taken. Below that an item
+/* True if the oldest item has been in work for 1,000 times the p99 of its stage, and for a second.
+   A tenth of a second is enough if it is twice what the slowest item has taken. Below that an item
    may only have lost its core: a CPU quota takes cores away for up to 100 ms. The reader of a push
    may wait for its producers as long. */
 DLPI_COLD
@@ -53889,7 +53889,8 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            attempt of the row before. dlp_error.stage is the row that failed. num_workers of a batch
            row without a collate is refused, and so is next while another thread is in next:
            dlp_pipe_error tells the refused thread why. C99 is refused. next warns when no batch has
-           come for stall_ms. Calls that write pictures take a dlp_error at the end, which may be NULL. Queues in memory can be closed, and have the
+           come for stall_ms. Calls that write pictures take a dlp_error at the end, which may be
+           NULL. Queues in memory can be closed, and have the
            version 2: programs that share one are compiled with the same header. A program whose
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later

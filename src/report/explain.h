@@ -109,8 +109,8 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 _Static_assert(DLPI_OF_CONSUMER == -1 - DLPI_LIMIT_CONSUMER, "groups are numbered as limits");
 _Static_assert(DLPI_OF_PRODUCERS == -1 - DLPI_LIMIT_PRODUCERS, "groups are numbered as limits");
 
-/* True if the oldest item has been in work for 1,000 times the p99 of its stage, and for a second. A
-   tenth of a second is enough if it is twice what the slowest item has taken. Below that an item
+/* True if the oldest item has been in work for 1,000 times the p99 of its stage, and for a second.
+   A tenth of a second is enough if it is twice what the slowest item has taken. Below that an item
    may only have lost its core: a CPU quota takes cores away for up to 100 ms. The reader of a push
    may wait for its producers as long. */
 static bool dlpi_hangs(const dlp_stats *s) {
