@@ -248,6 +248,7 @@
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
    "Consumer" means one thread at a time. Any thread may be it; hand over under a lock of your own.
+   If two threads call next at once, the second gets DLP_ERR_STATE. dlp_pipe_error tells it why.
 
      call                                              from              while the pipe runs
      dlp_pipe_open, dlp_nodes_plan                     any               -
@@ -1012,6 +1013,13 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------------------
    >>version    WHICH HEADER, WHICH LIBRARY */
+
+/* A file that includes this header needs a symbol of the implementation, whose name has a number
+   made of all structs, unions, enums and numbers of the header. So the linker refuses a library of
+   another version, or of a header with one more field: "undefined reference to
+   dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_" and the number. No desc is read
+   that the library would read otherwise. Compile the library and the program again with one
+   header. */
 
 /* Return the version of the implementation, "0.2.0". DLPIPE_VERSION is that of this header: they
    differ where a program was compiled with another header than the library that it runs with. While
@@ -2362,7 +2370,10 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    returned DLP_ERR_HELD, the record tells that until a batch is released, though the pipe has no
    error then. After dlp_batch_data has returned NULL, the record tells why until the next call of
    next. After close has returned DLP_ERR_BUSY, the record tells that.
-   The record is the pipe's, until close. Consumer. Does not wait. */
+   If another call is under way, next, release, next_epoch and close are refused. The record tells
+   this to the calling thread alone, until next lets it in.
+   The record of a refused call is the thread's. The other one is the pipe's, until close.
+   Consumer, and any thread after a refused call. Does not wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
 /* Return warning number i, from 0; NULL after the last. The pipe keeps the first eight, until
@@ -5206,6 +5217,10 @@ typedef struct dlp_node {
     const char *const *from; /* names of rows above, ended by NULL. NULL: the row before. An out
                                 after the first out names the row that it reads */
     int32_t verb;            /* required; DLP_LIST ... DLP_OUT: names the member of the union */
+    /* The members share their bytes. If a row sets the member of another verb, open sees the bytes
+       alone. A value that the verb does not allow is an error, which names the member that the verb
+       reads. Bytes that are right for both members cannot be told apart: a compiler warns of two
+       members of one row (-Woverride-init). */
     union {
         dlp_node_list list;
         dlp_node_push push;
@@ -5234,7 +5249,8 @@ typedef struct dlp_node {
 
 #define DLP_MAX_NODES 24 /* rows of a table */
 
-/* A table and its length, as the two arguments of a call. */
+/* A table and its length, as the two arguments of a call. table: an array. A pointer has no length:
+   compilers warn of it, and open says so. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
 /* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all
@@ -13572,6 +13588,7 @@ typedef struct dlpi_pace {     /* how the consumer spends its time: deliver/pace
     uint32_t clock_off;   /* all inline: 1: this call is not timed */
     bool source_waited;   /* the present wait was for the source */
     uint8_t inside;       /* M2 1: a call of the consumer is under way, and may run callbacks */
+    uint8_t refused;      /* 1: a thread may have the record of a call that was refused */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
@@ -14898,10 +14915,16 @@ static inline void dlpi_mark_close(uint64_t *mark, uint8_t *at, uint64_t used, u
     DLPI_STORE_RLX(mark, used); /* X3 -> X3 */
 }
 
+/* Close an open mark as dlpi_mark_close does, where that is not done for each row. */
+DLPI_NOINLINE static void dlpi_mark_shut(uint64_t *mark, uint8_t *at, uint64_t used,
+                                         uint64_t room) {
+    dlpi_mark_close(mark, at, used, room);
+}
+
 /* Clear the ragged field that lies at `at`, whatever was written there. */
 static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
     dlpi_mark_open(mark, room);
-    dlpi_mark_close(mark, at, 0, room);
+    dlpi_mark_shut(mark, at, 0, room);
 }
 
 /* Take an open mark back: nothing was written since it was opened. */
@@ -18069,8 +18092,8 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
-        dlpi_mark_close(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
-                        m->bytes, d->capacity);
+        dlpi_mark_shut(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
+                       m->bytes, d->capacity);
     }
     return 0;
 }
@@ -48383,15 +48406,18 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 _Static_assert(DLPI_OF_CONSUMER == -1 - DLPI_LIMIT_CONSUMER, "groups are numbered as limits");
 _Static_assert(DLPI_OF_PRODUCERS == -1 - DLPI_LIMIT_PRODUCERS, "groups are numbered as limits");
 
-/* True if the oldest item has been in work for a second, and for 1,000 times the p99 of its stage.
-   The reader of a push may wait for its producers as long. */
+/* True if the oldest item has been in work for 1,000 times the p99 of its stage, and for a second.
+   A tenth of a second is enough if it is twice what the slowest item has taken. Below that an item
+   may only have lost its core: a CPU quota takes cores away for up to 100 ms. The reader of a push
+   may wait for its producers as long. */
 DLPI_COLD
 static bool dlpi_hangs(const dlp_stats *s) {
     const uint64_t age = s->longest.current_age_ns;
     const dlp_stage_stats *g = s->stages;
-    if (age < 1000000000 || (uint32_t)s->longest.stage >= DLP_MAX_STAGES) return false;
+    if (age < 100000000 || (uint32_t)s->longest.stage >= DLP_MAX_STAGES) return false;
     g += s->longest.stage;
-    return g->p99_ns > 0 && age / 1000 >= g->p99_ns && dlpi_stage_reader(g).writers == 0;
+    return g->p99_ns > 0 && age / 1000 >= g->p99_ns && dlpi_stage_reader(g).writers == 0 &&
+           (age >= 1000000000 || age / 2 >= g->max_ns);
 }
 
 /* Choose the group of sentences that says what limits the pipe, and what to change. x->g becomes
@@ -49579,6 +49605,24 @@ DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t siz
     return dlpi_text_length(&t);
 }
 
+/* The error of a call that the pipe has refused to the calling thread. The record is not in the
+   pipe: another thread may be inside, and the pipe's errors are that thread's. */
+static _Thread_local struct {
+    const dlp_pipe *of; /* the pipe, which is only compared; NULL: no call was refused */
+    dlp_error err;
+} dlpi_refused;
+
+/* Refuse a call. dlp_pipe_error tells the calling thread why, until next has let it in.
+   why: NULL: another call is under way. Returns code. pace.refused only saves other threads a look
+   at their records: a thread that has a record sees its own store. */
+DLPI_COLD static int dlpi_call_refuse(dlp_pipe *p, int code, const char *why) {
+    dlpi_refused.of = p;
+    if (p != NULL) DLPI_STORE_RLX(&p->pace.refused, (uint8_t)1); /* a hint */
+    return dlpi_error_set(
+        &dlpi_refused.err, code, "pipe", "%s",
+        why != NULL ? why : "another thread is in a call of the pipe, or its callback calls");
+}
+
 /* Begin a call of the consumer. Returns false if another call is under way: one that runs the
    callback which calls, or one of another thread. So two threads cannot be the consumer at once.
    M2     pace.inside   the exchange lets one thread in, and shows it what calls before have done
@@ -49642,8 +49686,9 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (!dlpi_enter(p)) return DLP_ERR_STATE;
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     rc = dlpi_next_inside(p, out, timeout_ms);
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&p->pace.refused) != 0)) dlpi_refused.of = NULL; /* a hint */
     dlpi_leave(p);
     return rc;
 }
@@ -49661,11 +49706,12 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     int rc;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (DLPI_LOAD_RLX(&p->pace.inside)) return DLP_ERR_STATE; /* M2 of this thread, or a hint */
+    if (DLPI_LOAD_RLX(&p->pace.inside)) /* M2 of this thread, or a hint */
+        return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     s = dlpi_lent_slot(p, batch);
     if (s == DLPI_NO_SLOT) return DLP_ERR_ARG;
     if (p->bare || p->closing) return dlpi_batch_back(p, s); /* no callback; may free p */
-    if (!dlpi_enter(p)) return DLP_ERR_STATE;
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     rc = dlpi_batch_back(p, s);
     dlpi_leave(p);
     return rc;
@@ -49675,7 +49721,7 @@ DLPI_COLD DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (!dlpi_enter(p)) return DLP_ERR_STATE;
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     if ((rc = p->err.code) == DLP_OK) p->epoch_end_due &= DLPI_DUE_NONE;
     if (rc == DLP_OK && p->epoch_open) {
         dlpi_valid_begin(p, false);
@@ -49748,8 +49794,8 @@ DLPI_COLD DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->closing == 2) return DLP_OK;      /* what is out keeps it, and frees it */
-    if (!dlpi_enter(p)) return DLP_ERR_BUSY; /* a callback that the consumer runs calls it */
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_BUSY, NULL);
     if (p->exports.ops == NULL && !p->closing && p->n_lent > 0) /* not given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");
@@ -49758,8 +49804,9 @@ DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
 }
 
 DLPI_COLD DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
-    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
-    if (p == NULL) return &none;
+    if (p == NULL) dlpi_call_refuse(NULL, DLP_ERR_ARG, "the pipe is NULL");
+    if (p == NULL || (DLPI_LOAD_RLX(&p->pace.refused) != 0 && dlpi_refused.of == p)) /* a hint */
+        return &dlpi_refused.err;
     if (p->err.code != 0 || p->call_err.code == 0) return &p->err;
     return p->call_err.code == DLP_ERR_HELD && p->n_lent < p->max_held ? &p->err : &p->call_err;
 }
@@ -54484,9 +54531,10 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            they set other fields of workers. num_workers = DLP_NONE keeps that thread, its
            worker_state and its random numbers. retries, on_error and max_skips of a row hold in the
            attempt of the row before. dlp_error.stage is the row that failed. num_workers of a batch
-           row without a collate is refused, and so is next while another thread is in next. C99 is
-           refused. next warns when no batch has come for stall_ms. Calls that write pictures take a
-           dlp_error at the end, which may be NULL. Queues in memory can be closed, and have the
+           row without a collate is refused, and so is next while another thread is in next:
+           dlp_pipe_error tells the refused thread why. C99 is refused. next warns when no batch has
+           come for stall_ms. Calls that write pictures take a dlp_error at the end, which may be
+           NULL. Queues in memory can be closed, and have the
            version 2: programs that share one are compiled with the same header. A program whose
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later

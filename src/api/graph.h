@@ -374,6 +374,10 @@ typedef struct dlp_node {
     const char *const *from; /* names of rows above, ended by NULL. NULL: the row before. An out
                                 after the first out names the row that it reads */
     int32_t verb;            /* required; DLP_LIST ... DLP_OUT: names the member of the union */
+    /* The members share their bytes. If a row sets the member of another verb, open sees the bytes
+       alone. A value that the verb does not allow is an error, which names the member that the verb
+       reads. Bytes that are right for both members cannot be told apart: a compiler warns of two
+       members of one row (-Woverride-init). */
     union {
         dlp_node_list list;
         dlp_node_push push;
@@ -402,7 +406,8 @@ typedef struct dlp_node {
 
 #define DLP_MAX_NODES 24 /* rows of a table */
 
-/* A table and its length, as the two arguments of a call. */
+/* A table and its length, as the two arguments of a call. table: an array. A pointer has no length:
+   compilers warn of it, and open says so. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
 /* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all

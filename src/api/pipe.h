@@ -282,7 +282,10 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    returned DLP_ERR_HELD, the record tells that until a batch is released, though the pipe has no
    error then. After dlp_batch_data has returned NULL, the record tells why until the next call of
    next. After close has returned DLP_ERR_BUSY, the record tells that.
-   The record is the pipe's, until close. Consumer. Does not wait. */
+   If another call is under way, next, release, next_epoch and close are refused. The record tells
+   this to the calling thread alone, until next lets it in.
+   The record of a refused call is the thread's. The other one is the pipe's, until close.
+   Consumer, and any thread after a refused call. Does not wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
 /* Return warning number i, from 0; NULL after the last. The pipe keeps the first eight, until

@@ -249,6 +249,7 @@
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
    "Consumer" means one thread at a time. Any thread may be it; hand over under a lock of your own.
+   If two threads call next at once, the second gets DLP_ERR_STATE. dlp_pipe_error tells it why.
 
      call                                              from              while the pipe runs
      dlp_pipe_open, dlp_nodes_plan                     any               -

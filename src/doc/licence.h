@@ -9,9 +9,10 @@
            they set other fields of workers. num_workers = DLP_NONE keeps that thread, its
            worker_state and its random numbers. retries, on_error and max_skips of a row hold in the
            attempt of the row before. dlp_error.stage is the row that failed. num_workers of a batch
-           row without a collate is refused, and so is next while another thread is in next. C99 is
-           refused. next warns when no batch has come for stall_ms. Calls that write pictures take a
-           dlp_error at the end, which may be NULL. Queues in memory can be closed, and have the
+           row without a collate is refused, and so is next while another thread is in next:
+           dlp_pipe_error tells the refused thread why. C99 is refused. next warns when no batch has
+           come for stall_ms. Calls that write pictures take a dlp_error at the end, which may be
+           NULL. Queues in memory can be closed, and have the
            version 2: programs that share one are compiled with the same header. A program whose
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later

@@ -45,6 +45,24 @@ DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t siz
     return dlpi_text_length(&t);
 }
 
+/* The error of a call that the pipe has refused to the calling thread. The record is not in the
+   pipe: another thread may be inside, and the pipe's errors are that thread's. */
+static _Thread_local struct {
+    const dlp_pipe *of; /* the pipe, which is only compared; NULL: no call was refused */
+    dlp_error err;
+} dlpi_refused;
+
+/* Refuse a call. dlp_pipe_error tells the calling thread why, until next has let it in.
+   why: NULL: another call is under way. Returns code. pace.refused only saves other threads a look
+   at their records: a thread that has a record sees its own store. */
+DLPI_COLD static int dlpi_call_refuse(dlp_pipe *p, int code, const char *why) {
+    dlpi_refused.of = p;
+    if (p != NULL) DLPI_STORE_RLX(&p->pace.refused, (uint8_t)1); /* a hint */
+    return dlpi_error_set(
+        &dlpi_refused.err, code, "pipe", "%s",
+        why != NULL ? why : "another thread is in a call of the pipe, or its callback calls");
+}
+
 /* Begin a call of the consumer. Returns false if another call is under way: one that runs the
    callback which calls, or one of another thread. So two threads cannot be the consumer at once.
    M2     pace.inside   the exchange lets one thread in, and shows it what calls before have done
@@ -106,8 +124,9 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (!dlpi_enter(p)) return DLP_ERR_STATE;
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     rc = dlpi_next_inside(p, out, timeout_ms);
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&p->pace.refused) != 0)) dlpi_refused.of = NULL; /* a hint */
     dlpi_leave(p);
     return rc;
 }
@@ -125,11 +144,12 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     int rc;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (DLPI_LOAD_RLX(&p->pace.inside)) return DLP_ERR_STATE; /* M2 of this thread, or a hint */
+    if (DLPI_LOAD_RLX(&p->pace.inside)) /* M2 of this thread, or a hint */
+        return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     s = dlpi_lent_slot(p, batch);
     if (s == DLPI_NO_SLOT) return DLP_ERR_ARG;
     if (p->bare || p->closing) return dlpi_batch_back(p, s); /* no callback; may free p */
-    if (!dlpi_enter(p)) return DLP_ERR_STATE;
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     rc = dlpi_batch_back(p, s);
     dlpi_leave(p);
     return rc;
@@ -139,7 +159,7 @@ DLPI_COLD DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (!dlpi_enter(p)) return DLP_ERR_STATE;
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_STATE, NULL);
     if ((rc = p->err.code) == DLP_OK) p->epoch_end_due &= DLPI_DUE_NONE;
     if (rc == DLP_OK && p->epoch_open) {
         dlpi_valid_begin(p, false);
@@ -212,8 +232,8 @@ DLPI_COLD DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->closing == 2) return DLP_OK;      /* what is out keeps it, and frees it */
-    if (!dlpi_enter(p)) return DLP_ERR_BUSY; /* a callback that the consumer runs calls it */
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_BUSY, NULL);
     if (p->exports.ops == NULL && !p->closing && p->n_lent > 0) /* not given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");
@@ -222,8 +242,9 @@ DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
 }
 
 DLPI_COLD DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
-    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
-    if (p == NULL) return &none;
+    if (p == NULL) dlpi_call_refuse(NULL, DLP_ERR_ARG, "the pipe is NULL");
+    if (p == NULL || (DLPI_LOAD_RLX(&p->pace.refused) != 0 && dlpi_refused.of == p)) /* a hint */
+        return &dlpi_refused.err;
     if (p->err.code != 0 || p->call_err.code == 0) return &p->err;
     return p->call_err.code == DLP_ERR_HELD && p->n_lent < p->max_held ? &p->err : &p->call_err;
 }

@@ -344,6 +344,7 @@ typedef struct dlpi_pace {     /* how the consumer spends its time: deliver/pace
     uint32_t clock_off;   /* all inline: 1: this call is not timed */
     bool source_waited;   /* the present wait was for the source */
     uint8_t inside;       /* M2 1: a call of the consumer is under way, and may run callbacks */
+    uint8_t refused;      /* 1: a thread may have the record of a call that was refused */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */

@@ -109,14 +109,17 @@ static void dlpi_tell(dlpi_tale *x, int group) {
 _Static_assert(DLPI_OF_CONSUMER == -1 - DLPI_LIMIT_CONSUMER, "groups are numbered as limits");
 _Static_assert(DLPI_OF_PRODUCERS == -1 - DLPI_LIMIT_PRODUCERS, "groups are numbered as limits");
 
-/* True if the oldest item has been in work for a second, and for 1,000 times the p99 of its stage.
-   The reader of a push may wait for its producers as long. */
+/* True if the oldest item has been in work for 1,000 times the p99 of its stage, and for a second.
+   A tenth of a second is enough if it is twice what the slowest item has taken. Below that an item
+   may only have lost its core: a CPU quota takes cores away for up to 100 ms. The reader of a push
+   may wait for its producers as long. */
 static bool dlpi_hangs(const dlp_stats *s) {
     const uint64_t age = s->longest.current_age_ns;
     const dlp_stage_stats *g = s->stages;
-    if (age < 1000000000 || (uint32_t)s->longest.stage >= DLP_MAX_STAGES) return false;
+    if (age < 100000000 || (uint32_t)s->longest.stage >= DLP_MAX_STAGES) return false;
     g += s->longest.stage;
-    return g->p99_ns > 0 && age / 1000 >= g->p99_ns && dlpi_stage_reader(g).writers == 0;
+    return g->p99_ns > 0 && age / 1000 >= g->p99_ns && dlpi_stage_reader(g).writers == 0 &&
+           (age >= 1000000000 || age / 2 >= g->max_ns);
 }
 
 /* Choose the group of sentences that says what limits the pipe, and what to change. x->g becomes

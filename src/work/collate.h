@@ -129,8 +129,8 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
-        dlpi_mark_close(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
-                        m->bytes, d->capacity);
+        dlpi_mark_shut(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
+                       m->bytes, d->capacity);
     }
     return 0;
 }

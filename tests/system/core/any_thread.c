@@ -550,6 +550,8 @@ static void *take_all(void *user) {
     while ((rc = dlp_pipe_next(two.p, &b)) != DLP_END) {
         two.refused[me] += rc == DLP_ERR_STATE;
         if (rc == DLP_ERR_STATE) {
+            const dlp_error *e = dlp_pipe_error(two.p);
+            CHECK(e->code == DLP_ERR_STATE && strstr(e->message, "another thread"));
             sched_yield();
             continue;
         }
@@ -583,6 +585,90 @@ static void next__in_two_threads_at_once__one_is_refused(void) {
         refused += two.refused[0] + two.refused[1];
     }
     CHECK(refused > 0);
+}
+
+/* The pipe's callback stays in item 0 until `go`, and fails item `fails`. */
+static struct {
+    dlp_pipe *p;
+    int in, go, rc;
+    uint64_t fails;
+} stay;
+
+static int stay_fetch(void *user, dlp_item *it) {
+    (void)user;
+    memset(it->data[0], 1, 4);
+    if (it->index == stay.fails) return dlp_fail(it->call, 0, "item of its own");
+    if (it->index != 0) return 0;
+    __atomic_store_n(&stay.in, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&stay.go, __ATOMIC_ACQUIRE)) test_pause(100000);
+    return 0;
+}
+
+static void *stay_next(void *user) {
+    dlp_batch *b = NULL;
+    CHECK(dlp_pipe_next(stay.p, &b) == DLP_OK && dlp_pipe_release(stay.p, b) == DLP_OK);
+    CHECK(dlp_pipe_error(stay.p)->code == 0); /* the refusal is not this thread's */
+    return user;
+}
+
+static void stay_open(uint64_t fails) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_F32, .ndim = 0};
+    dlp_loader_desc d = {
+        .dataset = {.n_items = 8, .fields = &x, .n_fields = 1, .fetch = stay_fetch},
+        .batch_size = 2};
+    stay.in = stay.go = 0;
+    stay.fails = fails;
+    stay.p = NULL;
+    CHECK(dlp_loader_open(&stay.p, &d, NULL) == DLP_OK);
+}
+
+/* While another thread is in next, each call is refused, and says why in the thread that called
+   alone. It does so until the pipe lets the thread in, whose own errors are then told. */
+static void error__of_a_refused_call__told_to_its_thread(void) {
+    pthread_t other;
+    dlp_batch *b = NULL;
+    const dlp_error *e;
+    stay_open(4);
+    CHECK(pthread_create(&other, NULL, stay_next, NULL) == 0);
+    while (!__atomic_load_n(&stay.in, __ATOMIC_ACQUIRE)) test_pause(100000);
+    CHECK(dlp_pipe_next(stay.p, &b) == DLP_ERR_STATE && b == NULL);
+    e = dlp_pipe_error(stay.p);
+    CHECK(e->code == DLP_ERR_STATE && e->worker == -1 && strstr(e->message, "another thread"));
+    CHECK(dlp_pipe_error(stay.p)->code == DLP_ERR_STATE); /* it stays */
+    CHECK(dlp_pipe_next_epoch(stay.p) == DLP_ERR_STATE);
+    CHECK(dlp_pipe_close(stay.p) == DLP_ERR_BUSY);
+    CHECK(dlp_pipe_error(stay.p)->code == DLP_ERR_BUSY);
+    __atomic_store_n(&stay.go, 1, __ATOMIC_RELEASE);
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(dlp_pipe_error(stay.p)->code == DLP_ERR_BUSY); /* no call of this thread was let in */
+    CHECK(dlp_pipe_next(stay.p, &b) == DLP_OK && dlp_pipe_error(stay.p)->code == 0);
+    CHECK(dlp_pipe_release(stay.p, b) == DLP_OK);
+    CHECK(dlp_pipe_next(stay.p, &b) == DLP_ERR_CALLBACK);
+    CHECK(strstr(dlp_pipe_error(stay.p)->message, "item of its own"));
+    CHECK(dlp_pipe_close(stay.p) == DLP_OK);
+}
+
+/* A callback that calls its own pipe is refused in the consumer's thread, too. Behind its call next
+   tells the pipe's own error. */
+static int calls_fetch(void *user, dlp_item *it) {
+    dlp_batch *b = NULL;
+    (void)user;
+    CHECK(dlp_pipe_next(stay.p, &b) == DLP_ERR_STATE);
+    CHECK(strstr(dlp_pipe_error(stay.p)->message, "callback"));
+    return dlp_fail(it->call, 0, "gave up");
+}
+
+static void error__of_a_callback_that_calls__the_pipes_own_behind_it(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_F32, .ndim = 0};
+    dlp_loader_desc d = {
+        .dataset = {.n_items = 8, .fields = &x, .n_fields = 1, .fetch = calls_fetch},
+        .batch_size = 2};
+    dlp_batch *b = NULL;
+    CHECK(dlp_loader_open(&stay.p, &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next(stay.p, &b) == DLP_ERR_CALLBACK);
+    CHECK(strcmp(dlp_pipe_error(stay.p)->message, "gave up") == 0);
+    CHECK(dlp_pipe_close(stay.p) == DLP_OK);
+    CHECK(dlp_pipe_error(NULL)->code == DLP_ERR_ARG);
 }
 
 static void *take_one(void *pipe) {
@@ -633,6 +719,8 @@ static void deleter__of_any_thread__beside_the_pipe_and_behind_it(void) {
 
 int main(void) {
     next__in_two_threads_at_once__one_is_refused();
+    error__of_a_refused_call__told_to_its_thread();
+    error__of_a_callback_that_calls__the_pipes_own_behind_it();
     next__in_another_thread_each_time__goes_on();
     calls__of_any_thread__beside_every_make_of_pipe();
     stop__of_any_thread__beside_every_make_of_pipe();

@@ -97,4 +97,13 @@ for v in 0.0 0.99 1.0 "$version.1"; do
         >$dir/said 2>&1 && fail "find_package finds version $v"
     grep -q 'compatible' $dir/said || fail "version $v: $(cat $dir/said)"
 done
+
+# Staged by DESTDIR, as packagers do: a program is built from there, before the files move to /usr.
+shared install PREFIX=/usr DESTDIR="$root/$dir/staged" >$dir/said 2>&1 ||
+    fail "make install: $(cat $dir/said)"
+project staged "find_package(dlpipe REQUIRED)
+add_executable(alone main.c)
+target_link_libraries(alone PRIVATE dlpipe::static)"
+built staged -DCMAKE_PREFIX_PATH="$root/$dir/staged/usr"
+says staged alone "$sum"
 [ $wrong -eq 0 ]

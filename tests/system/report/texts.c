@@ -353,6 +353,27 @@ static void one_item_is_slow(dlp_stats *s) {
     s->longest.current_age_ns -= 3000000;
 }
 
+/* Below a second the oldest item hangs if it has taken twice as long as the slowest one. */
+static void one_item_hangs_for_a_while(dlp_stats *s) {
+    prefetch(s);
+    s->stages[0].p50_ns = 15000;
+    s->stages[0].p99_ns = 30000;
+    s->stages[0].max_ns = 100000000;
+    s->longest = (dlp_worker_stats){
+        .worker = 2, .tid = 11, .pid = 7, .current_index = 300, .current_age_ns = 200000000};
+}
+
+static void one_item_is_late(dlp_stats *s) {
+    one_item_hangs_for_a_while(s);
+    s->longest.current_age_ns -= 2;
+}
+
+static void one_item_is_young(dlp_stats *s) {
+    one_item_hangs_for_a_while(s);
+    s->stages[0].max_ns = 30000;
+    s->longest.current_age_ns = 99999999;
+}
+
 static void prefetch_and_skewed_parts(dlp_stats *s) {
     dlp_stage_stats *g;
     begin(s, 1000, 0.5);
@@ -814,6 +835,9 @@ static const struct {
     CASE(prefetch_and_one_slow_item_in_a_hundred),
     CASE(one_item_hangs),
     CASE(one_item_is_slow),
+    CASE(one_item_hangs_for_a_while),
+    CASE(one_item_is_late),
+    CASE(one_item_is_young),
     CASE(prefetch_and_skewed_parts),
     CASE(prefetch_of_chunks),
     CASE(nothing_yet),
