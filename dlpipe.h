@@ -13850,11 +13850,16 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
+/* True if one consumer gets whole batches, in their slots. */
+static bool dlpi_roles_whole(const dlp_pipe *p) {
+    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p);
+}
+
 /* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
    delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
-    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p) &&
-           p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
+    return dlpi_roles_whole(p) && p->source->ahead == dlpi_role_idle &&
+           p->source->state == dlpi_source_stateless;
 }
 
 /* Return how many ranks share the rows of a batch: 1 without ranks, and where a lender's whole
@@ -15661,6 +15666,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    if (f->reach == 1) f->slot_turn = 0; /* the lines of the first slots are in a cache */
     const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
@@ -19090,7 +19096,8 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        publication costs a trip of its line between cores; a consumer that takes batches faster than
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
-    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+    if (p->reach > 1)
+        p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
     if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 
@@ -24185,7 +24192,8 @@ static uint64_t dlpi_found_align(const dlpi_found *q) {
 }
 
 /* Return how many cells there should be beyond the needed ones. It is one for each worker, or
-   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   several if workers have requests. Cells of items that are made get as many as fit into a MiB.
+   Then workers fill cells while the consumer copies a batch out of others, and workers and
    scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
@@ -24195,7 +24203,7 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
         q->boxes.each > 0 && q->d.max_part_bytes > 1 << 20; /* few, not to fill memory */
     if (q->in_flight > 0) return workers * ((large ? 2 : 8) + 2 * (uint64_t)q->in_flight);
     if (q->boxes.each > 0 && q->d.max_part_bytes >= 4096) return workers * (large ? 2 : 8);
-    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    if (q->d.load != NULL || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
@@ -35279,6 +35287,25 @@ static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
     }
 }
 
+/* True if the consumer alone works on slots, and workers load the cells of a source. */
+DLPI_COLD
+static bool dlpi_slots_inline(const dlp_pipe *p) {
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers > 0) return false;
+    return p->n_staffed > p->n_work && p->sampler->w.num_workers == 0 && dlpi_roles_whole(p);
+}
+
+/* Set how many batches are under way at once, and for how many credits delivery schedules. If the
+   consumer alone works on slots, one batch is under way, since nobody else would begin another one.
+   Next schedules it, behind the release of the batch before. Its slot is then the one whose lines
+   are in the consumer's cache, and its cells come free before the next batch takes any. */
+DLPI_COLD
+static void dlpi_slots_rule_set(dlp_pipe *p) {
+    const bool one = dlpi_slots_inline(p);
+    if (one) p->reach = 1;
+    p->pace.burst = one ? p->prefetch + 1 : 1;
+}
+
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
    1 us, or with one core not at all, and then yields. Warn if more workers work at first than there
    are cores. */
@@ -35295,6 +35322,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         peers++;
     else
         p->scheduler_sleep_ns = 0; /* the consumer schedules */
+    dlpi_slots_rule_set(p);
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     p->awake.fits = dlpi_wait_fits(p);
@@ -36415,7 +36443,6 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
