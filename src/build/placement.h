@@ -2,6 +2,7 @@
 /* tests: system/core/topologies, system/core/pipe_deadline */
 #include "inputs/add.h"
 #include "inputs/check.h"
+#include "inputs/cells.h" /* needs: parts */
 #include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
@@ -64,39 +65,25 @@ static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
     }
 }
 
-/* True if the consumer alone works on slots, and workers load the cells of a source. */
-static bool dlpi_slots_inline(const dlp_pipe *p) {
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.num_workers > 0) return false;
-    return p->n_staffed > p->n_work && p->sampler->w.num_workers == 0 && dlpi_roles_whole(p);
-}
-
-/* Set how many batches are under way at once, and for how many credits delivery schedules. If the
-   consumer alone works on slots, one batch is under way, since nobody else would begin another one.
-   Next schedules it, behind the release of the batch before. Its slot is then the one whose lines
-   are in the consumer's cache, and its cells come free before the next batch takes any. */
-static void dlpi_slots_rule_set(dlp_pipe *p) {
-    const bool one = dlpi_slots_inline(p);
-    if (one) p->reach = 1;
-    p->pace.burst = one ? p->prefetch + 1 : 1;
-}
-
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
    1 us, or with one core not at all, and then yields. Warn if more workers work at first than there
    are cores. */
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
+    bool alone = p->sampler->w.num_workers == 0; /* needs: parts */
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
+        alone &= i >= p->n_work; /* needs: parts */
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
     if (p->sampler->w.num_workers > 0)
         peers++;
     else
         p->scheduler_sleep_ns = 0; /* the consumer schedules */
-    dlpi_slots_rule_set(p);
+    p->pace.burst = 1;
+    if (alone) dlpi_inputs_under_way(p); /* needs: parts */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     p->awake.fits = dlpi_wait_fits(p);
