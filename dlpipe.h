@@ -15336,7 +15336,8 @@ static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) p->reach allows it. */
+   are between here and next, a slot is free, and p->reach allows it. That limits unordered pipes,
+   and those whose consumer alone works on slots. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -23170,7 +23171,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 }
 
 /* Set how many batches are under way at once, and how many credits next gathers before it schedules
-   batches, if the consumer alone works on slots. If a stage has cells, one batch is under way, since
+   batches, if the consumer alone works on slots. If a stage has cells, one batch is under way, as
    nobody else would begin another one. It is scheduled behind the release of the batch before. Its
    slot is then the one whose lines are in the consumer's cache, and its cells come free before the
    next batch takes any. */

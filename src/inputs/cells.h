@@ -667,7 +667,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 }
 
 /* Set how many batches are under way at once, and how many credits next gathers before it schedules
-   batches, if the consumer alone works on slots. If a stage has cells, one batch is under way, since
+   batches, if the consumer alone works on slots. If a stage has cells, one batch is under way, as
    nobody else would begin another one. It is scheduled behind the release of the batch before. Its
    slot is then the one whose lines are in the consumer's cache, and its cells come free before the
    next batch takes any. */

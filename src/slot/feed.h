@@ -10,7 +10,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) p->reach allows it. */
+   are between here and next, a slot is free, and p->reach allows it. That limits unordered pipes,
+   and those whose consumer alone works on slots. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
