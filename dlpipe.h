@@ -14045,11 +14045,16 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
+/* True if one consumer gets whole batches, in their slots. */
+static bool dlpi_roles_whole(const dlp_pipe *p) {
+    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p);
+}
+
 /* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
    delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
-    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p) &&
-           p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
+    return dlpi_roles_whole(p) && p->source->ahead == dlpi_role_idle &&
+           p->source->state == dlpi_source_stateless;
 }
 
 /* Return how many ranks share the rows of a batch: 1 without ranks, and where a lender's whole
@@ -15532,7 +15537,8 @@ static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) p->reach allows it. */
+   are between here and next, a slot is free, and p->reach allows it. That limits unordered pipes,
+   and those whose consumer alone works on slots. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -15847,7 +15853,8 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
 }
 
 /* Schedule as many batches as may be under way, if there is room for `burst` of them at least, and
-   wake workers. Called by the consumer or by the scheduler's thread. Returns how many batches were
+   wake workers. If one batch is under way, its slot is the first free one, whose lines are in a
+   cache. Called by the consumer or by the scheduler's thread. Returns how many batches were
    scheduled. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
@@ -15862,6 +15869,9 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+#ifndef DLPIPE_NO_PARTS
+    if (f->reach == 1) f->slot_turn = 0;
+#endif /* DLPIPE_NO_PARTS */
     const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
@@ -16830,12 +16840,17 @@ static dlpi_program *dlpi_program_of(const dlpi_stage *st) {
     return st->ops->program_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->program_at);
 }
 
-/* Call a filter. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
-static inline int dlpi_op_keep(dlpi_worker *w, const dlpi_op *k, const dlp_item *it) {
-    const int rc = k->fn.keep(k->user, it);
+/* Return the code that the result of a filter comes to: 0 if the item goes on, DLP_SKIP if it is
+   left out, or a failure's code. */
+static inline int dlpi_op_kept(dlpi_worker *w, int rc) {
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
+/* Call a filter. Returns its result, which goes to dlpi_op_kept. */
+DLPI_INLINE int dlpi_op_keep(const dlpi_op *k, const dlp_item *it) {
+    return k->fn.keep(k->user, it);
 }
 
 /* Call a fetch or map. Returns its result. */
@@ -16899,7 +16914,7 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
     dlp_item one;
     if (cell && (how & DLPI_OP_KEEP)) {
         it->n_fields = k->n;
-        return dlpi_op_keep(w, k, it);
+        return dlpi_op_kept(w, dlpi_op_keep(k, it));
     }
     if (how & DLPI_OP_SELF) {
         if (how & DLPI_OP_FEWER) dlpi_op_point(it, k);
@@ -19295,7 +19310,10 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        publication costs a trip of its line between cores; a consumer that takes batches faster than
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
-    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+#ifndef DLPIPE_NO_PARTS
+    if (p->reach > 1)
+#endif /* DLPIPE_NO_PARTS */
+        p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
     if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 
@@ -23231,46 +23249,62 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
+typedef struct dlpi_loaded { /* what one input came to */
+    uint64_t items, bytes;
+} dlpi_loaded;
+
 /* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
-   stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
-   passed on to `one`. Returns 0 or the failed input's code. */
+   stops. one: tries one input once, sets *n if it is loaded, and returns 0 or a code; a constant,
+   so that it is inlined. by: passed on to `one`. apart: a death between two inputs blames none of
+   them; a constant. Stores between two inputs are few, because a copy of the next input waits for
+   a place behind them. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
-                                 int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
+                                 int (*one)(dlpi_worker *w, uint32_t c, void *by, dlpi_loaded *n),
+                                 void *by, bool apart) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_worker_block *block = w->block;
     const dlp_pipe *p = w->p;
     const uint64_t *indices = dlpi_input_indices(cell);
     uint32_t *items = dlpi_input_counts(p, cell);
     const uint32_t first = cell->made, n = cell->run;
+    dlpi_loaded loaded = {cell->items, cell->bytes};
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
+    if (!apart) dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
     for (uint32_t i = first; i < n; i++) {
         cell->index = indices[i];
         DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
-        dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
-        rc = one(w, c, by);
-        dlpi_runs(&block->running, DLPI_RUNS_NONE);
+        if (apart) dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
+        rc = one(w, c, by, &loaded);
+        if (apart) dlpi_runs(&block->running, DLPI_RUNS_NONE);
         if (rc != 0) break;
-        bytes += cell->bytes;
-        items[i] = (uint32_t)cell->items;
-        cell->rec = 0;                      /* the next one's */
+        bytes += loaded.bytes;
+        items[i] = (uint32_t)loaded.items;
+        if (DLPI_UNLIKELY(cell->rec != 0)) cell->rec = 0; /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
         if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
+    if (!apart) dlpi_runs(&block->running, DLPI_RUNS_NONE);
+    cell->items = loaded.items;
+    cell->bytes = loaded.bytes;
     dlpi_items_count(block, cell->made - first, bytes);
     return rc;
 }
 
-static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
+/* Try one input of cell c once, by the source's load. Returns 0 or a code. */
+static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD, dlpi_loaded *n) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    return w->p->source->load(w, c);
+    const int rc = w->p->source->load(w, c);
+    *n = (dlpi_loaded){cell->items, cell->bytes};
+    return rc;
 }
 
 /* Try each input of cell c once, by the source's load. Returns 0 or the failed input's code. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
-    return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
+    return dlpi_inputs_each(w, c, dlpi_input_one, NULL, true);
 }
 
 /* Return the attempt that came back, and of which items are made now. NULL: the input was not read
@@ -23419,6 +23453,17 @@ DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, in
 
 static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
+}
+
+/* Set how many batches are under way at once, and how many credits next gathers before it schedules
+   batches, if the consumer alone works on slots. If a stage has cells, one batch is under way, as
+   nobody else would begin another one. It is scheduled behind the release of the batch before. Its
+   slot is then the one whose lines are in the consumer's cache, and its cells come free before the
+   next batch takes any. */
+DLPI_COLD static void dlpi_inputs_under_way(dlp_pipe *p) {
+    if (p->n_staffed == p->n_work || !dlpi_roles_whole(p)) return;
+    p->reach = 1;
+    p->pace.burst = p->prefetch + 1;
 }
 
 /* ---- stages with input cells: checks of their descs, and the common part of their tables ---- */
@@ -24470,7 +24515,8 @@ static uint64_t dlpi_found_align(const dlpi_found *q) {
 }
 
 /* Return how many cells there should be beyond the needed ones. It is one for each worker, or
-   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   several if workers have requests. Cells of items that are made get as many as fit into a MiB.
+   Then workers fill cells while the consumer copies a batch out of others, and workers and
    scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
@@ -24480,7 +24526,7 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
         q->boxes.each > 0 && q->d.max_part_bytes > 1 << 20; /* few, not to fill memory */
     if (q->in_flight > 0) return workers * ((large ? 2 : 8) + 2 * (uint64_t)q->in_flight);
     if (q->boxes.each > 0 && q->d.max_part_bytes >= 4096) return workers * (large ? 2 : 8);
-    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    if (q->d.load != NULL || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
@@ -25437,7 +25483,16 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     if (q->boxes.each > 0) return dlpi_boxes_give(p, q, x, s, r, n);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end;) {
+    if (most == 1) { /* one item or none: no branch depends on which */
+        const uint32_t end = r + n;
+        for (input += (uint32_t)from; r < end; r += items[input++]) {
+            row[r] = (dlpi_found_row){c, input};
+            index[r] = of[input];
+        }
+        input--;
+        from = 1;
+    }
+    for (uint32_t end = most == 1 ? r : r + n; r < end;) {
         for (; from == items[input]; from = 0) input++;
         const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
         const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
@@ -25459,6 +25514,26 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     x->rows -= n;
     dlpi_found_gone(q, x, false);
     return n;
+}
+
+/* Give the next row of stream x to slot s, as row r. Fast variant of dlpi_found_give, for inputs of
+   one item at most that do not go into boxes. */
+static inline void dlpi_found_give_one(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
+                                       uint32_t r) {
+    const uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint32_t *items = dlpi_input_counts(p, cell);
+    uint32_t input = u->input + (uint32_t)u->from;
+    while (items[input] == 0) input++;
+    dlpi_found_rows_of(p, s)[q->column + r] = (dlpi_found_row){c, input};
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(cell)[input];
+    u->input = input;
+    u->from = 1;
+    dlpi_found_use(p, s, c, false);
+    u->taken++;
+    x->rows--;
+    dlpi_found_gone(q, x, false);
 }
 
 /* Count n more rows of the window of stream i as given. The window is closed after its last row. */
@@ -27412,6 +27487,7 @@ typedef struct dlpi_line {
     dlpi_item_arrays fields;
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
+    bool counts; /* an item that it keeps is complete: it has no lengths, and no maker follows */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -27637,7 +27713,9 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         if (shows) dlpi_op_tells(b->w, l->program.op->row);
-        rc = dlpi_op_keep(b->w, l->program.op, &b->given);
+        rc = dlpi_op_keep(l->program.op, &b->given);
+        if (DLPI_LIKELY(b->counts && (unsigned)rc <= 1)) return b->made = (unsigned)rc, 0;
+        rc = dlpi_op_kept(b->w, rc);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->program.op->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     } else if (l->program.n > 0) {
@@ -27752,9 +27830,23 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_input_given(w, x, b->of);
 }
 
-/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_input_plain is
-   true; a constant. shows: as for dlpi_line_plain. Returns 0 or the failed input's code. */
-DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
+/* Make the items of the cell's next input, of which dlpi_input_plain is true. shows: as for
+   dlpi_line_plain. *n: gets what was made. Returns 0 or the failed input's code. */
+DLPI_INLINE int dlpi_line_make_plain(dlpi_line *b, bool shows, dlpi_loaded *n) {
+    const dlpi_level *l = b->last;
+    b->made = 0;
+    int rc = dlpi_line_plain(b, shows);
+    if (rc == 0 && l->fs.any_ragged) rc = dlpi_line_lengths(b);
+    if (rc == DLP_SKIP) rc = 0, b->made = 0;
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_item_returned(b->w, rc);
+    *n = (dlpi_loaded){b->made, b->made * l->bytes};
+    b->items += b->by->one_bytes;
+    return 0;
+}
+
+/* Make the items of the cell's next input, or take them from the cache. Returns 0 or the failed
+   input's code. */
+static int dlpi_line_make(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
@@ -27762,21 +27854,17 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     dlpi_redzone room;
     int rc;
     b->made = 0;
-    if (!plain) {
-        if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
-        if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
-            return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
-        w->note.used_random = 0;
-        b->added = 0;
-        if (b->last->number_at > 0 && x->found.joins != NULL)
-            x->found.joins->origin(w->p, b->c, &b->number);
-    }
-    rc = plain                  ? dlpi_line_plain(b, shows)
-         : x->part.load != NULL ? dlpi_line_load(b)
-                                : dlpi_line_item(b, &b->given);
+    if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
+    if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
+        return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
+    w->note.used_random = 0;
+    b->added = 0;
+    if (b->last->number_at > 0 && x->found.joins != NULL)
+        x->found.joins->origin(w->p, b->c, &b->number);
+    rc = x->part.load != NULL ? dlpi_line_load(b) : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
     if (rc == DLP_SKIP) rc = 0, b->made = 0;
-    if (rc == 0 && !plain && b->made > 0 && b->made < x->found.least_items &&
+    if (rc == 0 && b->made > 0 && b->made < x->found.least_items &&
         x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
                       "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
@@ -27786,7 +27874,6 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
-    if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
@@ -27807,7 +27894,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     if (rc != 0) return rc;
     cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
-    return dlpi_line_make(&b, false, false);
+    return dlpi_line_make(&b);
 }
 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
@@ -27819,13 +27906,14 @@ DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) 
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
-DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true, false);
+DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by,
+                                     dlpi_loaded *n) {
+    return dlpi_line_make_plain(by, false, n);
 }
 
 /* Do what dlpi_input_plain_one does, in a worker that tells whose callback runs (a process). */
-static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *by) {
-    const int rc = dlpi_line_make(by, true, true);
+static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *by, dlpi_loaded *n) {
+    const int rc = dlpi_line_make_plain(by, true, n);
     dlpi_op_back(w, 0);
     return rc;
 }
@@ -27847,8 +27935,9 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b);
-    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b);
+    b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
+    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true);
+    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
@@ -27976,7 +28065,7 @@ DLPI_NOINLINE static uint32_t dlpi_branches_of_leg(const dlpi_branches *j, uint3
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
     const uint64_t at = j->streams[i].phase + rows;
     if (DLPI_UNLIKELY(j->has_legs)) return dlpi_branches_of_leg(j, i, at);
-    return dlpi_mix_at(j->schedule, at % j->period);
+    return dlpi_mix_at(j->schedule, at < j->period ? at : at % j->period);
 }
 
 /* Return how many rows of a period of a leg come from branch b. */
@@ -28098,7 +28187,10 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
    as given. Returns false if the item was left out and only its place is given. */
 static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_found_cell *u = &b->use[b->streams[i].head];
-    dlpi_found_give(p, b, &b->streams[i], s, r, 1);
+    if (b->most_items == 1)
+        dlpi_found_give_one(p, b, &b->streams[i], s, r);
+    else
+        dlpi_found_give(p, b, &b->streams[i], s, r, 1);
     return (u->lost >> u->input & 1) == 0;
 }
 
@@ -35796,16 +35888,26 @@ static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
 DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
+#ifndef DLPIPE_NO_PARTS
+    bool alone = p->sampler->w.num_workers == 0;
+#endif /* DLPIPE_NO_PARTS */
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
+#ifndef DLPIPE_NO_PARTS
+        alone &= i >= p->n_work;
+#endif /* DLPIPE_NO_PARTS */
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
     if (p->sampler->w.num_workers > 0)
         peers++;
     else
         p->scheduler_sleep_ns = 0; /* the consumer schedules */
+    p->pace.burst = 1;
+#ifndef DLPIPE_NO_PARTS
+    if (alone) dlpi_inputs_under_way(p);
+#endif /* DLPIPE_NO_PARTS */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     p->awake.fits = dlpi_wait_fits(p);
@@ -36926,7 +37028,6 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);

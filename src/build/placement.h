@@ -2,6 +2,7 @@
 /* tests: system/core/topologies, system/core/pipe_deadline */
 #include "inputs/add.h"
 #include "inputs/check.h"
+#include "inputs/cells.h" /* needs: parts */
 #include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
@@ -69,16 +70,20 @@ static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
    are cores. */
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
+    bool alone = p->sampler->w.num_workers == 0; /* needs: parts */
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
+        alone &= i >= p->n_work; /* needs: parts */
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
     if (p->sampler->w.num_workers > 0)
         peers++;
     else
         p->scheduler_sleep_ns = 0; /* the consumer schedules */
+    p->pace.burst = 1;
+    if (alone) dlpi_inputs_under_way(p); /* needs: parts */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     p->awake.fits = dlpi_wait_fits(p);

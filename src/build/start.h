@@ -162,7 +162,6 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->pace.burst = 1;
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);

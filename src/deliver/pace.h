@@ -39,7 +39,8 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        publication costs a trip of its line between cores; a consumer that takes batches faster than
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
-    p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+    if (p->reach > 1) /* needs: parts */
+        p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
     if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 

@@ -110,7 +110,7 @@ DLPI_NOINLINE static uint32_t dlpi_branches_of_leg(const dlpi_branches *j, uint3
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
     const uint64_t at = j->streams[i].phase + rows;
     if (DLPI_UNLIKELY(j->has_legs)) return dlpi_branches_of_leg(j, i, at);
-    return dlpi_mix_at(j->schedule, at % j->period);
+    return dlpi_mix_at(j->schedule, at < j->period ? at : at % j->period);
 }
 
 /* Return how many rows of a period of a leg come from branch b. */
@@ -232,7 +232,10 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
    as given. Returns false if the item was left out and only its place is given. */
 static bool dlpi_branch_give(dlp_pipe *p, dlpi_found *b, uint32_t i, uint32_t s, uint32_t r) {
     const dlpi_found_cell *u = &b->use[b->streams[i].head];
-    dlpi_found_give(p, b, &b->streams[i], s, r, 1);
+    if (b->most_items == 1)
+        dlpi_found_give_one(p, b, &b->streams[i], s, r);
+    else
+        dlpi_found_give(p, b, &b->streams[i], s, r, 1);
     return (u->lost >> u->input & 1) == 0;
 }
 

@@ -478,46 +478,62 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
              cell->index, e.message);
 }
 
+typedef struct dlpi_loaded { /* what one input came to */
+    uint64_t items, bytes;
+} dlpi_loaded;
+
 /* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
-   stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
-   passed on to `one`. Returns 0 or the failed input's code. */
+   stops. one: tries one input once, sets *n if it is loaded, and returns 0 or a code; a constant,
+   so that it is inlined. by: passed on to `one`. apart: a death between two inputs blames none of
+   them; a constant. Stores between two inputs are few, because a copy of the next input waits for
+   a place behind them. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
-                                 int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
+                                 int (*one)(dlpi_worker *w, uint32_t c, void *by, dlpi_loaded *n),
+                                 void *by, bool apart) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_worker_block *block = w->block;
     const dlp_pipe *p = w->p;
     const uint64_t *indices = dlpi_input_indices(cell);
     uint32_t *items = dlpi_input_counts(p, cell);
     const uint32_t first = cell->made, n = cell->run;
+    dlpi_loaded loaded = {cell->items, cell->bytes};
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
+    if (!apart) dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
     for (uint32_t i = first; i < n; i++) {
         cell->index = indices[i];
         DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
-        dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
-        rc = one(w, c, by);
-        dlpi_runs(&block->running, DLPI_RUNS_NONE);
+        if (apart) dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
+        rc = one(w, c, by, &loaded);
+        if (apart) dlpi_runs(&block->running, DLPI_RUNS_NONE);
         if (rc != 0) break;
-        bytes += cell->bytes;
-        items[i] = (uint32_t)cell->items;
-        cell->rec = 0;                      /* the next one's */
+        bytes += loaded.bytes;
+        items[i] = (uint32_t)loaded.items;
+        if (DLPI_UNLIKELY(cell->rec != 0)) cell->rec = 0; /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
         if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
+    if (!apart) dlpi_runs(&block->running, DLPI_RUNS_NONE);
+    cell->items = loaded.items;
+    cell->bytes = loaded.bytes;
     dlpi_items_count(block, cell->made - first, bytes);
     return rc;
 }
 
-static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
+/* Try one input of cell c once, by the source's load. Returns 0 or a code. */
+static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD, dlpi_loaded *n) {
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    return w->p->source->load(w, c);
+    const int rc = w->p->source->load(w, c);
+    *n = (dlpi_loaded){cell->items, cell->bytes};
+    return rc;
 }
 
 /* Try each input of cell c once, by the source's load. Returns 0 or the failed input's code. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
-    return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
+    return dlpi_inputs_each(w, c, dlpi_input_one, NULL, true);
 }
 
 /* Return the attempt that came back, and of which items are made now. NULL: the input was not read
@@ -666,6 +682,17 @@ DLPI_COLD static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, in
 
 static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
+}
+
+/* Set how many batches are under way at once, and how many credits next gathers before it schedules
+   batches, if the consumer alone works on slots. If a stage has cells, one batch is under way, as
+   nobody else would begin another one. It is scheduled behind the release of the batch before. Its
+   slot is then the one whose lines are in the consumer's cache, and its cells come free before the
+   next batch takes any. */
+DLPI_COLD static void dlpi_inputs_under_way(dlp_pipe *p) {
+    if (p->n_staffed == p->n_work || !dlpi_roles_whole(p)) return;
+    p->reach = 1;
+    p->pace.burst = p->prefetch + 1;
 }
 
 /* ---- stages with input cells: checks of their descs, and the common part of their tables ---- */

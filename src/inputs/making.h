@@ -86,6 +86,7 @@ typedef struct dlpi_line {
     dlpi_item_arrays fields;
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
+    bool counts; /* an item that it keeps is complete: it has no lengths, and no maker follows */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -311,7 +312,9 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         if (shows) dlpi_op_tells(b->w, l->program.op->row);
-        rc = dlpi_op_keep(b->w, l->program.op, &b->given);
+        rc = dlpi_op_keep(l->program.op, &b->given);
+        if (DLPI_LIKELY(b->counts && (unsigned)rc <= 1)) return b->made = (unsigned)rc, 0;
+        rc = dlpi_op_kept(b->w, rc);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->program.op->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     } else if (l->program.n > 0) {
@@ -426,9 +429,23 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->given = dlpi_input_given(w, x, b->of);
 }
 
-/* Make the items of the cell's next input, or take them from the cache. plain: dlpi_input_plain is
-   true; a constant. shows: as for dlpi_line_plain. Returns 0 or the failed input's code. */
-DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
+/* Make the items of the cell's next input, of which dlpi_input_plain is true. shows: as for
+   dlpi_line_plain. *n: gets what was made. Returns 0 or the failed input's code. */
+DLPI_INLINE int dlpi_line_make_plain(dlpi_line *b, bool shows, dlpi_loaded *n) {
+    const dlpi_level *l = b->last;
+    b->made = 0;
+    int rc = dlpi_line_plain(b, shows);
+    if (rc == 0 && l->fs.any_ragged) rc = dlpi_line_lengths(b);
+    if (rc == DLP_SKIP) rc = 0, b->made = 0;
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_item_returned(b->w, rc);
+    *n = (dlpi_loaded){b->made, b->made * l->bytes};
+    b->items += b->by->one_bytes;
+    return 0;
+}
+
+/* Make the items of the cell's next input, or take them from the cache. Returns 0 or the failed
+   input's code. */
+static int dlpi_line_make(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
@@ -436,21 +453,17 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     dlpi_redzone room;
     int rc;
     b->made = 0;
-    if (!plain) {
-        if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
-        if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
-            return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
-        w->note.used_random = 0;
-        b->added = 0;
-        if (b->last->number_at > 0 && x->found.joins != NULL)
-            x->found.joins->origin(w->p, b->c, &b->number);
-    }
-    rc = plain                  ? dlpi_line_plain(b, shows)
-         : x->part.load != NULL ? dlpi_line_load(b)
-                                : dlpi_line_item(b, &b->given);
+    if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
+    if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
+        return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
+    w->note.used_random = 0;
+    b->added = 0;
+    if (b->last->number_at > 0 && x->found.joins != NULL)
+        x->found.joins->origin(w->p, b->c, &b->number);
+    rc = x->part.load != NULL ? dlpi_line_load(b) : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
     if (rc == DLP_SKIP) rc = 0, b->made = 0;
-    if (rc == 0 && !plain && b->made > 0 && b->made < x->found.least_items &&
+    if (rc == 0 && b->made > 0 && b->made < x->found.least_items &&
         x->found.least_items == x->part.min_items)
         rc = dlpi_say(w, DLP_ERR_LENGTH,
                       "%" PRIu64 " items of a part are left, fewer than min_items %" PRIu64 "; "
@@ -460,7 +473,6 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
-    if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
@@ -481,7 +493,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     if (rc != 0) return rc;
     cell->error.code = 0; /* of a try before, which left items out and failed */
     dlpi_line_begin(&b, w, x, c);
-    return dlpi_line_make(&b, false, false);
+    return dlpi_line_make(&b);
 }
 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
@@ -493,13 +505,14 @@ DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) 
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
-DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true, false);
+DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by,
+                                     dlpi_loaded *n) {
+    return dlpi_line_make_plain(by, false, n);
 }
 
 /* Do what dlpi_input_plain_one does, in a worker that tells whose callback runs (a process). */
-static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *by) {
-    const int rc = dlpi_line_make(by, true, true);
+static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *by, dlpi_loaded *n) {
+    const int rc = dlpi_line_make_plain(by, true, n);
     dlpi_op_back(w, 0);
     return rc;
 }
@@ -521,8 +534,9 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b);
-    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b);
+    b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
+    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true);
+    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns

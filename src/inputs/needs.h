@@ -115,7 +115,8 @@ static uint64_t dlpi_found_align(const dlpi_found *q) {
 }
 
 /* Return how many cells there should be beyond the needed ones. It is one for each worker, or
-   several if workers have requests. Tiny cells get as many as fit into a MiB, so that workers and
+   several if workers have requests. Cells of items that are made get as many as fit into a MiB.
+   Then workers fill cells while the consumer copies a batch out of others, and workers and
    scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
@@ -125,7 +126,7 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
         q->boxes.each > 0 && q->d.max_part_bytes > 1 << 20; /* few, not to fill memory */
     if (q->in_flight > 0) return workers * ((large ? 2 : 8) + 2 * (uint64_t)q->in_flight);
     if (q->boxes.each > 0 && q->d.max_part_bytes >= 4096) return workers * (large ? 2 : 8);
-    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    if (q->d.load != NULL || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 

@@ -104,11 +104,16 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
+/* True if one consumer gets whole batches, in their slots. */
+static bool dlpi_roles_whole(const dlp_pipe *p) {
+    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p);
+}
+
 /* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
    delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
-    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p) &&
-           p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
+    return dlpi_roles_whole(p) && p->source->ahead == dlpi_role_idle &&
+           p->source->state == dlpi_source_stateless;
 }
 
 /* Return how many ranks share the rows of a batch: 1 without ranks, and where a lender's whole

@@ -76,12 +76,17 @@ static dlpi_program *dlpi_program_of(const dlpi_stage *st) {
     return st->ops->program_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->program_at);
 }
 
-/* Call a filter. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
-static inline int dlpi_op_keep(dlpi_worker *w, const dlpi_op *k, const dlp_item *it) {
-    const int rc = k->fn.keep(k->user, it);
+/* Return the code that the result of a filter comes to: 0 if the item goes on, DLP_SKIP if it is
+   left out, or a failure's code. */
+static inline int dlpi_op_kept(dlpi_worker *w, int rc) {
     if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
     if (rc != DLP_SKIP && rc != DLP_END) return rc;
     return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
+/* Call a filter. Returns its result, which goes to dlpi_op_kept. */
+DLPI_INLINE int dlpi_op_keep(const dlpi_op *k, const dlp_item *it) {
+    return k->fn.keep(k->user, it);
 }
 
 /* Call a fetch or map. Returns its result. */
@@ -145,7 +150,7 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
     dlp_item one;
     if (cell && (how & DLPI_OP_KEEP)) {
         it->n_fields = k->n;
-        return dlpi_op_keep(w, k, it);
+        return dlpi_op_kept(w, dlpi_op_keep(k, it));
     }
     if (how & DLPI_OP_SELF) {
         if (how & DLPI_OP_FEWER) dlpi_op_point(it, k);

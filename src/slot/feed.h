@@ -10,7 +10,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) p->reach allows it. */
+   are between here and next, a slot is free, and p->reach allows it. That limits unordered pipes,
+   and those whose consumer alone works on slots. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -325,7 +326,8 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
 }
 
 /* Schedule as many batches as may be under way, if there is room for `burst` of them at least, and
-   wake workers. Called by the consumer or by the scheduler's thread. Returns how many batches were
+   wake workers. If one batch is under way, its slot is the first free one, whose lines are in a
+   cache. Called by the consumer or by the scheduler's thread. Returns how many batches were
    scheduled. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
@@ -340,6 +342,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    if (f->reach == 1) f->slot_turn = 0;                    /* needs: parts */
     const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);

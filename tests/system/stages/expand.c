@@ -574,6 +574,53 @@ static int keep_each(void *user, const dlp_item *it) {
     return 1;
 }
 
+/* Workers of makers go on while the consumer copies a batch of large items: there are cells for
+   another one. The consumer copies each batch to where it has read the one before. */
+static void loader__filter__cells_for_another_batch_and_one_slot(void) {
+    const dlp_field field = {"x", DLP_U8, 1, {16384}, 0, 0};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = 300}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = keep_all, .fields = &field, .n_fields = 1}},
+        {.name = "all",
+         .verb = DLP_FILTER,
+         .filter = {.keep = keep_each},
+         .workers = {.num_workers = 1}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = 16, .last = DLP_LAST_PARTIAL, .copy_workers = DLP_NONE}}};
+    dlp_pipe_desc d = {.prefetch_factor = 8};
+    const void *at = NULL;
+    uint64_t cells = 0, n = 0;
+    dlp_stats stats;
+    dlp_pipe *p;
+    dlp_batch *b, *held;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+    for (uint32_t k = 0; k < stats.n_stages; k++)
+        if (stats.stages[k].kind == DLP_STAGE_EXPAND) cells = stats.stages[k].cells;
+    CHECK(cells >= 2 * 16 + 1);
+    for (; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; n++) {
+        const uint8_t *row = b->fields[0].data;
+        for (uint32_t r = 0; r < b->count; r++)
+            CHECK(row[r * 16384u] == (uint8_t)(n * 16 + r) && row[r * 16384u + 1] == 0);
+        if (n == 0) at = b->fields[0].data;
+        CHECK(b->fields[0].data == at);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(n == 300 / 16 + 1 && dlp_pipe_close(p) == DLP_OK);
+    d.max_held = 2; /* another batch while one is held */
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &held, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
+    CHECK(b->fields[0].data != held->fields[0].data && *(uint8_t *)b->fields[0].data == 16);
+    CHECK(*(uint8_t *)held->fields[0].data == 0);
+    dlp_pipe_release(p, held);
+    dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Inputs of a run after one that stops the pipe are not begun. */
 static void stop__inside_a_run__no_input_more(void) {
     const dlp_node nodes[] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = 4000}},
@@ -840,6 +887,7 @@ int main(int argc, char **argv) {
     seek__inside_runs__as_written_down(seed);
     loader__filter__batches_are_full();
     loader__filter__small_batches_are_copied_by_next();
+    loader__filter__cells_for_another_batch_and_one_slot();
     for (int i = 0; i < 4; i++) run__places_and_words__each_input_has_its_own(i & 1, i / 2);
     stop__inside_a_run__no_input_more();
     stats__workers_killed__exact();
