@@ -3089,6 +3089,10 @@ int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_err
    item is what fetch writes, and DLP_SKIP leaves the item out. The list of skips does not have such
    items. Stages of items after this stage cannot have DLP_ON_ERROR_REPLACE.
 
+   A cell has room for the most items that an input may have, each of its declared size. max_bytes
+   makes the cell smaller if an input has many short ragged items, or a few long ones. The items
+   then lie in the cell by their true lengths.
+
    The order, ends, ranks, states and cells are those of >>found. Each dataset index is then a part
    of up to max_out items, and dlp_batch.index has the index of the input. In these callbacks
    dlp_item_random depends on the index and the pass. In a table (>>graph) several expanders may
@@ -3119,6 +3123,16 @@ typedef struct dlp_node_expand {
     int32_t writes_all_bytes; /* 1: expand promises to write every byte of the fixed-size fields of
                                  each item that it adds, and of ragged fields all rows of their
                                  length. 0: the library zeroes each item before */
+    uint64_t max_bytes; /* bytes of the fields of all items of an input together, by their true
+                           lengths: from one item of the declared size to max_out such items. Items
+                           that filters leave out do not count. Fields that maps behind the expand
+                           add do, and fields that end do not. An input with more fails with
+                           DLP_ERR_LENGTH, also where on_error leaves out single items. A cell
+                           then has room for max_bytes and for one item of the declared size. It
+                           also has 16 bytes for each of max_out items, and 8 for each field of
+                           these. Only in the last expand of a list, whose items have a ragged
+                           field. It is no part of the fingerprint. 0: a cell has room for max_out
+                           items of the declared size */
 } dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
@@ -5856,7 +5870,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_39d25d1c
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_d57ed3e7
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -23279,6 +23293,14 @@ typedef struct dlpi_found_row {
                               most_items places */
 } dlpi_found_row;
 
+/* Return where item `number` of the items at `bytes` lies. Each has `stride` bytes. tight: they lie
+   by their true lengths, and their offsets from `bytes` stand there. */
+static inline const uint8_t *dlpi_found_item_at(const uint8_t *bytes, uint64_t number,
+                                                uint64_t stride, bool tight) {
+    if (!tight) return bytes + number * stride;
+    return bytes + ((const uint64_t *)(const void *)bytes)[number];
+}
+
 struct dlpi_arrivals;
 
 /* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
@@ -23365,7 +23387,9 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     dlpi_found_boxes boxes;           /* items of a stream are copied into boxes */
-    bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
+    uint64_t max_bytes; /* of the items of an input, which then lie tight in the cell; 0: they have
+                           equal places */
+    bool arrives;       /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -23400,6 +23424,11 @@ typedef struct dlpi_found {
     dlpi_agreed agreed;
     dlpi_found_early early;
 } dlpi_found;
+
+/* True if the rows of q lie tight where they are copied from: in cells, and not in boxes. */
+static inline bool dlpi_found_tight(const dlpi_found *q) {
+    return q->max_bytes > 0 && q->boxes.each == 0;
+}
 
 /* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
 static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
@@ -23894,13 +23923,16 @@ static inline dlpi_grant *dlpi_grant_of(const dlp_pipe *p, const dlpi_found *q, 
 static void dlpi_box_copy(const dlpi_found *q, uint8_t *to, const uint8_t *items, uint64_t from,
                           uint64_t n, const dlp_permutation *order) {
     const uint64_t item = q->boxes.item;
+    const bool tight = q->max_bytes > 0;
     DLPI_BOX_COPIES(to, n * item);
-    if (order == NULL) {
+    if (order == NULL && !tight) {
         q->boxes.move(q, to, items + from * item, n);
         return;
     }
-    for (uint64_t k = 0; k < n; k++)
-        q->boxes.move(q, to + k * item, items + dlp_permutation_at(order, from + k) * item, 1);
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t number = order != NULL ? dlp_permutation_at(order, from + k) : from + k;
+        q->boxes.move(q, to + k * item, dlpi_found_item_at(items, number, item, tight), 1);
+    }
 }
 
 /* Copy the items of cell c, which this worker has claimed, to the places of its grant. Returns
@@ -24773,12 +24805,13 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
 static uint64_t dlpi_found_group(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t h) {
     dlpi_found *q = dlpi_found_of(p);
     const uint64_t group = q->plan.group, whole = n / group, stride = q->boxes.stride;
-    const uint8_t *lengths = dlpi_box_bytes(p, q, 0) + q->plan.by * 8;
+    const uint8_t *cells = dlpi_box_bytes(p, q, 0);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     dlp_permutation *turn = &q->window_orders[i];
     for (uint64_t k = 0; k < n; k++) {
-        const uint64_t at = row[k].cell * stride + row[k].number * q->boxes.item;
-        const uint64_t length = *(const uint64_t *)(const void *)(lengths + at);
+        const uint8_t *item = dlpi_found_item_at(cells + row[k].cell * stride, row[k].number,
+                                                 q->boxes.item, dlpi_found_tight(q));
+        const uint64_t length = ((const uint64_t *)(const void *)item)[q->plan.by];
         h = dlpi_absorb(h, length);
         q->keys[k] = length << 32 | k;
     }
@@ -25908,11 +25941,12 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
-    dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
-    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
-    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
-    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
-    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlp_node_load part;  /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;    /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;    /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at; /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;  /* bytes of all items that an input may have */
+    uint64_t items_at; /* bytes from the beginning of a cell to its first item, if they lie tight */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
     dlpi_seatings seats;   /* not in a branch */
@@ -25946,12 +25980,34 @@ static inline const dlpi_level *dlpi_input_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
+/* Return the level whose maker made the items of level l, which is not the first: fields may have
+   ended in between. */
+static inline const dlpi_level *dlpi_level_maker(const dlpi_level *l) {
+    do l--;
+    while (l->maker.expand == NULL);
+    return l;
+}
+
 /* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
    the fields of the levels above the first. */
 static const dlp_field *dlpi_input_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
     const dlpi_level *l = dlpi_input_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
+}
+
+/* Return the bytes that stand before the fields of an item that lies tight: the lengths of its
+   fields, and its number, if it has one. */
+static inline uint64_t dlpi_tight_head(const dlpi_level *l) {
+    return l->fs.n * UINT64_C(8) + (l->number_at > 0 ? 8 : 0);
+}
+
+/* Place the items of an input that lie tight: offsets of all items and of their end, and behind
+   these the items. Returns the bytes that they may have together. */
+static uint64_t dlpi_tight_place(dlpi_expand *x) {
+    const uint64_t most = x->found.most_items, head = dlpi_tight_head(dlpi_input_last(x)) + 8;
+    x->items_at = dlpi_times(most + 1, 8);
+    return dlpi_sum(dlpi_sum(x->items_at, dlpi_times(most, head)), x->found.max_bytes);
 }
 
 /* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
@@ -26031,11 +26087,17 @@ static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l)
     return x->has_rooms && l >= x->level + x->n_read;
 }
 
-/* Give the one item of each level before the last its offset: in the worker's room, or in the cell,
-   from byte `at` of the cell on. Returns the bytes that a cell needs. */
+/* Return how many levels have one item at a time: all but the last. If items lie tight, the last
+   one, too: an item is made in a place of the declared size, and then copied. */
+static inline uint32_t dlpi_levels_single(const dlpi_expand *x) {
+    return x->n_levels - (x->found.max_bytes == 0);
+}
+
+/* Give the one item of such a level its offset: in the worker's room, or in the cell, from byte
+   `at` of the cell on. Returns the bytes that a cell needs. */
 static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     uint64_t room = 0;
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+    for (uint32_t i = 0; i < dlpi_levels_single(x); i++) {
         dlpi_level *l = &x->level[i];
         uint64_t *end = dlpi_level_in_room(x, l) ? &room : &at;
         l->scratch = dlpi_round_up(*end, 64);
@@ -26047,7 +26109,7 @@ static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
 /* Return the bytes of a worker's room, without the guard bytes around it. */
 static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+    for (uint32_t i = 0; i < dlpi_levels_single(x); i++)
         if (dlpi_level_in_room(x, &x->level[i])) bytes = x->level[i].scratch + x->level[i].bytes;
     return bytes;
 }
@@ -26075,11 +26137,11 @@ static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
     return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
 }
 
-/* Return where the item of level l that is made now lies. An item of the last level lies at `next`;
-   others lie in the cell's bytes `cell`, or in the worker's room. */
+/* Return where the item of level l that is made now lies. An item of the last level lies at `next`,
+   unless items lie tight. Others lie in the cell's bytes `cell`, or in the worker's room. */
 static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
                                  uint8_t *cell, uint8_t *next) {
-    if (l->maker.max_out == 0) return next;
+    if (l->maker.max_out == 0 && x->found.max_bytes == 0) return next;
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
@@ -26208,10 +26270,13 @@ static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_
     return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
 }
 
-/* Return the number of the item of level l at `from`. */
-static uint32_t dlpi_item_number(const dlpi_level *l, const uint8_t *from) {
+/* Return the number of item `at` of x among those at `bytes`, which are a cell's, or a box's. */
+static uint32_t dlpi_item_number(const dlpi_expand *x, const uint8_t *bytes, uint64_t at) {
+    const dlpi_level *l = dlpi_input_last(x);
+    const bool tight = dlpi_found_tight(&x->found);
+    const uint8_t *from = dlpi_found_item_at(bytes, at, l->bytes, tight);
     uint32_t n = 0;
-    if (l->number_at > 0) memcpy(&n, from + l->number_at, sizeof n);
+    if (l->number_at > 0) memcpy(&n, from + (tight ? l->fs.n * 8u : l->number_at), sizeof n);
     return n;
 }
 
@@ -26245,10 +26310,29 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
+/* Copy the fields of an item of level l that lies tight at `from`. to: the item's place, where each
+   field has its declared size. */
+static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *from) {
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    memcpy(to, from, l->fs.n * 8u);
+    if (l->number_at > 0) memcpy(to + l->number_at, from + l->fs.n * 8u, 4);
+    from += dlpi_tight_head(l);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
+        memcpy(to + l->at[f], from, n);
+        from += n;
+    }
+}
+
 /* Copy n items of the last level of q, a source whose items are copied into boxes. If a
-   field is ragged, only the rows that the lengths tell are copied. */
+   field is ragged, only the rows that the lengths tell are copied. Items that lie tight come one at
+   a time. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
+    if (q->max_bytes > 0) {
+        dlpi_tight_move(l, to, from);
+        return;
+    }
     if (!l->fs.any_ragged) {
         memcpy(to, from, (size_t)(n * l->bytes));
         return;
@@ -26868,8 +26952,8 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
-   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
-   requests, too. */
+   an input are shuffled, lie tight or may be left out. It is 1 with loads, packs, joined branches
+   and requests, too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     const bool boxes = q->boxes.each > 0;
@@ -26882,7 +26966,8 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
+        q->max_bytes > 0 || q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) ||
+        all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -26904,13 +26989,39 @@ static uint64_t dlpi_input_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
+/* Check expand.max_bytes against the fields of the items that rows are made of. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD static int dlpi_tight_check(dlp_pipe *p, const dlpi_expand *x) {
+    const uint64_t got = x->found.max_bytes;
+    const dlpi_level *l = dlpi_input_last(x);
+    const char *name;
+    uint64_t one = 0, all;
+    if (got == 0) return DLP_OK;
+    name = dlpi_level_maker(l)->row->name;
+    for (uint32_t f = 0; f < l->fs.n; f++) one += l->fs.at[f].row_bytes;
+    all = dlpi_times(x->found.most_items, one);
+    if (!l->fs.any_ragged)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "expand.max_bytes",
+                           "max_bytes is %" PRIu64 ", must be 0: no field of the items is ragged, "
+                           "so all items have the same bytes; lower max_out",
+                           got);
+    if (got >= one && got <= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, name, "expand.max_bytes",
+                       "max_bytes is %" PRIu64 ", must be %" PRIu64 "..%" PRIu64
+                       ": from one item of the declared size to all that an input may have",
+                       got, one, all);
+}
+
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
    the levels above the first. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                             const dlp_field *made) {
-    const int rc = dlpi_levels_places(p, st, x, made);
+    int rc = dlpi_levels_places(p, st, x, made);
+    if (rc == DLP_OK) rc = dlpi_tight_check(p, x);
     if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
+    x->one_bytes = x->found.max_bytes > 0
+                       ? dlpi_tight_place(x)
+                       : dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
     x->found.most_run = dlpi_input_most_run(p, x);
     x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
@@ -26932,6 +27043,8 @@ typedef struct dlpi_line {
     uint32_t c;             /* the input's cell */
     uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
     uint64_t made;          /* items made so far */
+    uint64_t bytes;         /* bytes of their fields, if they lie tight */
+    bool full;              /* the next item has more bytes than are left */
     uint64_t left_out;      /* items behind a maker that failed and were left out */
     uint64_t number, added; /* of items with numbers: that of the present one; items that the last
                                maker made in the calls before the present one */
@@ -26975,10 +27088,42 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
+/* Copy the finished item of the last level behind those that lie tight in the cell. Returns 0, or
+   DLP_ERR_LENGTH if the items have more bytes than expand.max_bytes. */
+DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
+    const uint8_t *from = dlpi_line_place(b, l);
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
+    uint8_t *to;
+    for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
+    if (bytes > b->by->found.max_bytes) {
+        b->full = true;
+        b->w->note.row = dlpi_level_maker(l)->row;
+        return dlpi_say(b->w, DLP_ERR_LENGTH,
+                        "the items of the input have %" PRIu64 " bytes up to this one, max_bytes "
+                        "is %" PRIu64 "; raise it",
+                        bytes, b->by->found.max_bytes);
+    }
+    if (b->made++ == 0) *at = b->by->items_at;
+    to = b->items + *at;
+    memcpy(to, from, l->fs.n * 8u);
+    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
+    to += dlpi_tight_head(l);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
+        memcpy(to, from + l->at[f], n);
+        to += n;
+    }
+    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    b->bytes = bytes;
+    return 0;
+}
+
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
    an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    if (b->by->found.max_bytes > 0) return dlpi_line_append(b, l);
     b->made++;
     return 0;
 }
@@ -27014,7 +27159,7 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     const dlpi_policy d = dlpi_policy_now(w);
     const int64_t most = d.max_skips == 0 ? INT64_MAX : d.max_skips == DLP_NONE ? 0 : d.max_skips;
-    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) || b->full ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
         return false;
     if (b->left_out == 0) dlpi_input_error(w, b->of, code);
@@ -27090,7 +27235,7 @@ static bool dlpi_line_deepest(const dlpi_line *b, const dlpi_level *l) {
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
-    const uint64_t before = b->made;
+    const uint64_t before = b->made, bytes = b->bytes;
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
@@ -27104,14 +27249,15 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.wrong = 0;
     m.above = false;
     m.writes_all = l->maker.writes_all_bytes != 0;
-    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
+              b->by->found.max_bytes > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (dlpi_line_deepest(b, m.to)) b->added += m.added;
-    if (rc != 0 || m.above) b->made = before;
+    if (rc != 0 || m.above) b->made = before, b->bytes = bytes;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
@@ -27241,13 +27387,19 @@ static int dlpi_line_load(dlpi_line *b) {
 }
 
 /* Check the lengths of all items of the input once more, because a callback may have written them
-   after its item was complete. Returns 0, or DLP_ERR_LENGTH. */
+   after its item was complete. Items that lie tight are copies. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
-    for (uint64_t i = 0; i < b->made && rc == 0; i++)
+    for (uint64_t i = 0; i < b->made && rc == 0 && b->by->found.max_bytes == 0; i++)
         rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
+}
+
+/* Return the bytes from the first of all items made of the input to their end. */
+static inline uint64_t dlpi_line_bytes(const dlpi_line *b) {
+    if (b->by->found.max_bytes == 0) return b->made * b->last->bytes;
+    return b->made > 0 ? ((const uint64_t *)(const void *)b->items)[b->made] : 0;
 }
 
 /* True if a callback drew random numbers for the present input. The cache keeps no such input. */
@@ -27278,11 +27430,12 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     const bool rooms = DLPI_DEBUG && x->rooms != NULL;
     dlpi_redzone room;
     int rc;
-    b->made = 0;
+    b->made = b->bytes = 0;
+    b->full = false;
     if (!plain) {
         if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
         if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
-            return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
+            return cell->items = b->made, cell->bytes = dlpi_line_bytes(b), 0;
         w->note.used_random = 0;
         b->added = 0;
         if (b->last->number_at > 0 && x->found.joins != NULL)
@@ -27302,7 +27455,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     if (rc != 0) rc = dlpi_item_returned(w, rc);
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
-    cell->bytes = (cell->items = b->made) * b->last->bytes;
+    cell->items = b->made;
+    cell->bytes = dlpi_line_bytes(b);
     if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
@@ -27372,14 +27526,16 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
    0. */
 static int dlpi_input_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
-    const uint8_t *from = it->part->data;
-    const uint64_t *lengths = it->part->data;
     const dlpi_level *l = dlpi_input_last(x);
-    from += it->part->item * l->bytes;
-    lengths += it->part->item * (l->bytes / 8);
+    const bool tight = dlpi_found_tight(&x->found);
+    const uint8_t *from = dlpi_found_item_at(it->part->data, it->part->item, l->bytes, tight);
+    const uint8_t *next = from + dlpi_tight_head(l);
+    const uint64_t *lengths = (const uint64_t *)(const void *)from;
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
-        memcpy(it->data[f], from + l->at[f], dlpi_field_used(d, d->f.ragged ? lengths[f] : 0));
+        const size_t n = dlpi_field_used(d, d->f.ragged ? lengths[f] : 0);
+        memcpy(it->data[f], tight ? next : from + l->at[f], n);
+        next += n;
         if (d->f.ragged) it->length[f] = lengths[f];
     }
     return 0;
@@ -27714,9 +27870,8 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
 static uint32_t dlpi_branches_origin(const dlp_pipe *p, const dlpi_branches *j,
                                      const dlpi_found_row *row, uint64_t *number) {
     const dlpi_branch *b = dlpi_branch_of_cell(j, row->cell);
-    const dlpi_level *l = dlpi_input_last(&b->x);
     const uint8_t *cell = dlpi_input_cell_at(p, &b->x, row->cell);
-    if (number != NULL) *number = dlpi_item_number(l, cell + row->number * l->bytes);
+    if (number != NULL) *number = dlpi_item_number(&b->x, cell, row->number);
     return (uint32_t)(b - j->at);
 }
 
@@ -33160,10 +33315,8 @@ DLPI_COLD static uint32_t dlpi_expand_origin(dlpi_worker *w, uint32_t s, uint32_
                                              uint32_t *list) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
-    const dlpi_level *l = dlpi_input_last(x);
     if (x->found.joins != NULL) *list = x->found.joins->origin(w->p, from->cell, NULL);
-    return dlpi_item_number(l,
-                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
+    return dlpi_item_number(x, dlpi_box_bytes(w->p, &x->found, from->cell), from->number);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -33992,11 +34145,16 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
         const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
-        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
-        for (uint32_t f = 0; f < k->n; f++)
+        const bool tight = k->x.found.max_bytes > 0;
+        const uint8_t *item =
+            dlpi_found_item_at(dlpi_input_bytes(e->p, g->cell), from.number, l->bytes, tight);
+        const uint8_t *next = item + dlpi_tight_head(l);
+        for (uint32_t f = 0; f < k->n; f++) {
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
-                   item + l->at[f] + (g->first - from.first) * k->unit[f],
+                   (tight ? next : item + l->at[f]) + (g->first - from.first) * k->unit[f],
                    (size_t)(g->tokens * k->unit[f]));
+            next += (from.end - from.first) * k->unit[f];
+        }
         at += g->tokens;
     }
     for (uint32_t f = 0; f < k->n; f++)
@@ -34047,7 +34205,8 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc != 0) return rc;
     if (k->makes) to->n = (uint32_t)cell->items;
     for (uint32_t i = 0; i < cell->items; i++) {
-        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        tokens += *(const uint64_t *)(const void *)dlpi_found_item_at(bytes, i, stride,
+                                                                      k->x.found.max_bytes > 0);
         if (k->makes) to->end[i] = (uint32_t)tokens;
     }
     if (cell->items > 0 && cell->items < k->x.found.least_items)
@@ -51380,14 +51539,33 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
-        if (m->level[i - 1].ends == 0)
+        if (m->level[i - 1].ends == 0) {
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
+            x->found.max_bytes = m->level[i - 1].maker.max_bytes;
+        }
         x->level[i].first = n;
         x->level[i].n = m->n_fields[i];
         memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
         n += m->n_fields[i];
     }
     return n;
+}
+
+/* Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind makes
+   other items of them. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
+    const dlpi_level *made = NULL;
+    for (const dlpi_level *l = m->level; l + 1 < m->level + m->n_levels; l++) {
+        if (l->maker.expand == NULL) continue;
+        if (made != NULL && made->maker.max_bytes > 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, made->row->name, "expand.max_bytes",
+                               "max_bytes is %" PRIu64 ", must be 0: \"%s\" makes other items of "
+                               "the items; only the last expand of a list can have it",
+                               made->maker.max_bytes, l->row->name);
+        made = l;
+    }
+    return DLP_OK;
 }
 
 /* Give the stage its levels, and a copy of their fields. Returns 0 or a DLP_ERR code. */
@@ -51397,8 +51575,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
-    int rc = DLP_OK;
-    if (window != NULL)
+    int rc = dlpi_makers_bytes(t, m);
+    if (rc == DLP_OK && window != NULL)
         rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
                                 &x->found.plan);
     if (rc != DLP_OK) return rc;

@@ -270,7 +270,7 @@ dlp_node_cache = TypedDict('dlp_node_cache', {
     'bytes': int}, total=False)
 dlp_node_expand = TypedDict('dlp_node_expand', {
     'expand': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'max_out': int,
-    'shuffle_items': int, 'id': int, 'writes_all_bytes': int}, total=False)
+    'shuffle_items': int, 'id': int, 'writes_all_bytes': int, 'max_bytes': int}, total=False)
 dlp_node_fetch = TypedDict('dlp_node_fetch', {
     'fetch': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'in_flight': int,
     'async': Any, 'batch_pool': int, 'writes_all_bytes': int, 'of': int,
