@@ -114,8 +114,8 @@ static uint32_t table(int kind, uint64_t max_bytes, int32_t workers, dlp_node *t
                                  .fetch = {.fetch = nothing, .fields = &in, .n_fields = 1},
                                  .workers = {.num_workers = workers}};
             to[n++] = list_row("inputs 2");
-            to[n++] = to[n - 2];
-            to[n - 1].name = "makes 2";
+            to[n] = to[n - 2];
+            to[n++].name = "makes 2";
             to[n++] = (dlp_node){.name = "both", .verb = DLP_MIX, .from = from};
             to[n++] = expand_row("behind", max_bytes, 0);
             to[n - 1].workers.num_workers = 0;
