@@ -4855,11 +4855,13 @@ void dlp_pusher_close(dlp_pusher *pusher);
              push node may then set affinity and stack_bytes for that thread, and nothing else. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+   Branches  A zip or mix joins 2 to 16 branches. A branch is a list, then a load, fetches, maps,
              filters and expands, as in a table without branches. Or it is a push, and maps, loads,
-             filters and expands behind it. All rows of a branch run in the cells of its inputs. The
-             rows of a branch follow each other. from of the zip or mix names the last row of each
-             branch, in the order of the table:
+             filters and expands behind it. All rows of a branch run in the cells of its inputs. A
+             state has a place of each stream in each branch. If there are more than 8 branches, it
+             may have no room for these places. Then open refuses the table, and names how many
+             branches fit. The rows of a branch follow each other. from of the zip or mix names the
+             last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -5134,14 +5136,16 @@ typedef struct dlp_node {
     dlp_node_queue queue;
 } dlp_node;
 
-#define DLP_MAX_NODES 24 /* rows of a table */
+#define DLP_MAX_NODES 96    /* rows of a table */
+#define DLP_MAX_BRANCHES 16 /* branches of a zip or mix */
+#define DLP_LOADER_NODES 24 /* rows of the table of a loader, a dlp_nodes */
 
 /* A table and its length, as the two arguments of a call. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
 /* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all
    memory, and start the workers (with desc.later, dlp_pipe_start starts them).
-   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..24 rows; copied, except
+   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..96 rows; copied, except
    memory that a field borrows until close. A pipe has at most 16 stages: a list is two stages, and
    fields that end are one. desc: copied; NULL means {0}. err: written on failure, may be NULL;
    err.stage is the name of a row.
@@ -5175,7 +5179,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 /* A table with all memory that its rows point to. The calls below fill it. Do not copy or move it,
    because its rows point into it: fill another one instead. */
 typedef struct dlp_nodes {
-    dlp_node nodes[DLP_MAX_NODES]; /* [n] */
+    dlp_node nodes[DLP_LOADER_NODES]; /* [n] */
     uint32_t n;
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
@@ -5183,7 +5187,7 @@ typedef struct dlp_nodes {
     dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
-    char names[DLP_MAX_NODES][32];
+    char names[DLP_LOADER_NODES][32];
 } dlp_nodes;
 
 /* Fill *to with the table of a loader, to read, change, plan or open it. Open it with
@@ -5870,7 +5874,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_d57ed3e7
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_36d66e27
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -11086,11 +11090,17 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
 #define DLPI_CURSORS_NEAR 0x8000u
 #define DLPI_CURSORS_LONG UINT32_MAX /* bytes of places that a state has no room for */
 #define DLPI_CURSORS_WIDE 2048u /* bytes of the places of a rank, before they are brought near */
-#define DLPI_BRANCHES 8u        /* lists that are joined, at most */
+#define DLPI_BRANCHES DLP_MAX_BRANCHES /* lists that are joined, at most */
+#define DLPI_FEW_BRANCHES 8u /* most tables have no more: memory is for as many at least */
 #define DLPI_CURSORS_FIELDS (2 * DLPI_BRANCHES + 5)
 
 /* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) { return most == 0 ? 1u : 64u - DLPI_CLZ(most); }
+
+/* Return how many joined lists memory is for, if there are `lists`. */
+static inline uint32_t dlpi_branches_room(uint32_t lists) {
+    return lists > DLPI_FEW_BRANCHES ? DLPI_BRANCHES : DLPI_FEW_BRANCHES;
+}
 
 /* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
    room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
@@ -11206,6 +11216,14 @@ DLPI_COLD static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     return narrow > room / bits ? narrow : room / bits;
 }
 
+/* Return how many of the joined lists of c fit into a state, with all streams of c. 0: there are so
+   few lists that the streams are too many. */
+DLPI_COLD static uint32_t dlpi_cursors_lists_fit(dlpi_cursors c) {
+    if (c.lists <= DLPI_FEW_BRANCHES) return 0;
+    while (c.lists > 0 && c.n > dlpi_cursors_fit(&c)) c.lists--;
+    return c.lists;
+}
+
 /* Write the header before the places into the zeros at `at` (put), or read it. Returns false if the
    header that was read is not valid. */
 static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
@@ -11237,9 +11255,13 @@ static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
 
 /* ---- paths ---- */
 
+typedef struct dlpi_list_place { /* a cursor in a joined list, which has no window */
+    uint64_t ordinal, used;
+} dlpi_list_place;
+
 typedef struct dlpi_path {
-    dlpi_cursor list[DLPI_BRANCHES]; /* the cursor in each joined list */
-    uint64_t phase;                  /* the phase of a mix */
+    dlpi_list_place list[DLPI_BRANCHES]; /* the place in each joined list */
+    uint64_t phase;                      /* the phase of a mix */
     dlpi_cursor row; /* items made of joined rows: what of the row is used, and place and check of a
                         window. If no lists are joined: the stream's cursor */
 } dlpi_path;
@@ -11258,7 +11280,7 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
     uint8_t bits[DLPI_CURSORS_FIELDS];
     const uint32_t n = dlpi_cursors_fields(c, bits), lists = 2 * c->lists;
     for (uint32_t f = 0; f < lists; f++) {
-        dlpi_cursor *of = &x->list[f / 2];
+        dlpi_list_place *of = &x->list[f / 2];
         dlpi_bits_move(at, &bit, bits[f], f % 2 ? &of->used : &of->ordinal, put);
     }
     for (uint32_t f = lists; f < n; f++) dlpi_bits_move(at, &bit, bits[f], own[f - lists], put);
@@ -12983,7 +13005,7 @@ typedef struct dlpi_reader {
     void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error; by any thread */
 } dlpi_reader;
 
-#define DLPI_BLOCKS 80 /* blocks of heap memory of a stage, or of the pipe itself, at most */
+#define DLPI_BLOCKS 130 /* blocks of heap memory of a stage, or of the pipe itself, at most */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -13488,8 +13510,8 @@ struct dlp_pipe {
     int n_staffed;                    /* [n_work, n_staffed) stages with cells of their own */
     dlpi_fields items, batches;       /* the fields laid out in an item cell, and in a batch cell */
     dlpi_datasets datasets;
-    const char *node;                   /* name of the table's row that is being added; else NULL */
-    dlpi_table_row rows[DLP_MAX_NODES]; /* of the table */
+    const char *node;        /* name of the table's row that is being added; else NULL */
+    dlpi_table_row *rows;    /* [DLP_MAX_NODES] of the table */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* 1: items have cells of their own; 0: they lie in the batch cell */
     int item_area;           /* DLPI_REC_CELLS or DLPI_REC_ITEM_CELLS: where items are written */
@@ -24238,6 +24260,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
     const dlpi_cursors *c = &q->all->cursors;
+    const uint32_t fit = dlpi_cursors_fit(c), few = dlpi_cursors_lists_fit(*c);
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     if (dlpi_is_shared(p) && p->d.agree != NULL)
@@ -24245,11 +24268,17 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
                            p->sharing->words);
-    if (c->n > dlpi_cursors_fit(c))
+    if (c->n > fit && few > 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
+                           "a state has no room for the places of %" PRIu32 " streams in %" PRIu32
+                           " branches; %" PRIu32 " branches fit, or %" PRIu32 " streams; set fewer "
+                           "of one of the two",
+                           c->n, c->lists, few, fit);
+    if (c->n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            "; set fewer streams, or use more ranks",
-                           c->n, dlpi_cursors_fit(c));
+                           c->n, fit);
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
@@ -26253,8 +26282,9 @@ static void dlpi_arrived_place(dlpi_expand *x) {
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
     q->d.max_part_bytes =
-        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
-                                                 : dlpi_times(q->most_run, x->level->bytes));
+        dlpi_sum(x->arrived_at, q->joins != NULL
+                                    ? dlpi_branches_room(q->cursors.lists) * sizeof(dlpi_found_row)
+                                    : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Return the bytes of record k of cell c. */
@@ -27584,12 +27614,11 @@ typedef struct dlpi_branch {
 typedef struct dlpi_branches_stream {
     uint64_t phase; /* place of the next row in the schedule of a mix, 0..period-1; with legs: how
                        many rows were drawn */
-    uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
-    uint32_t n;
+    dlpi_found found;      /* first: the stage's self is one, too (dlpi_found_of) */
+    uint32_t n, most;      /* branches; those that its memory has room for */
     bool has_legs;         /* a mix whose table gives legs; maybe none so far */
     uint32_t n_legs;       /* of a mix, behind the first one */
     uint64_t period;       /* rows after which the first leg's schedule repeats; 0: a zip */
@@ -27598,12 +27627,18 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of the weights of a mix without legs, for states; 0: others */
     dlpi_leg legs[1 + DLPI_LEGS];  /* those of a mix */
     dlpi_branches_stream *streams; /* [cursors.n] */
+    uint64_t *drawn;               /* [cursors.n][most] items of each branch in known rows that are
+                                      not given */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_seatings seats;           /* those of rows behind the branches come last */
-    dlpi_branch at[DLPI_BRANCHES];
+    dlpi_branch at[DLPI_BRANCHES]; /* [most] */
 } dlpi_branches;
 
 _Static_assert(offsetof(dlpi_branches, found) == 0, "dlpi_found_of");
+
+/* Bytes of a dlpi_branches with room for so many branches. */
+#define DLPI_BRANCHES_BYTES(most) \
+    (offsetof(dlpi_branches, at) + (size_t)(most) * sizeof(dlpi_branch))
 
 static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
@@ -27617,11 +27652,17 @@ static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uin
     return b;
 }
 
+/* Return the numbers `drawn` of stream i. */
+static inline uint64_t *dlpi_branches_counts(const dlpi_branches *j, uint32_t i) {
+    return j->drawn + (size_t)i * j->most;
+}
+
 /* Begin an epoch in the rows of stream i. */
 DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
-    j->streams[i] = (dlpi_branches_stream){.phase = 0};
+    j->streams[i].phase = 0;
+    memset(dlpi_branches_counts(j, i), 0, j->n * sizeof *j->drawn);
     if (j->period > 0 && !j->has_legs)
         j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, 0, j->period);
 }
@@ -27709,7 +27750,8 @@ static int dlpi_branches_ends(const dlpi_found *q, uint32_t i, uint64_t rows) {
     const dlpi_branches *j = dlpi_branches_of(q);
     uint64_t needs[DLPI_BRANCHES];
     int ends = 0;
-    for (uint32_t b = 0; b < j->n; b++) needs[b] = j->period == 0 ? rows : j->streams[i].drawn[b];
+    for (uint32_t b = 0; b < j->n; b++)
+        needs[b] = j->period == 0 ? rows : dlpi_branches_counts(j, i)[b];
     for (uint64_t r = q->streams[i].rows; j->period > 0 && r < rows; r++)
         needs[dlpi_branches_drawn(j, i, r)]++;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -27736,14 +27778,14 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
 /* Count the rows of stream i that became known since its `rows` was set last. For a mix the items
    of these rows are noted as drawn. */
 static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
-    dlpi_branches_stream *x = &j->streams[i];
+    uint64_t *drawn = dlpi_branches_counts(j, i);
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t more = 0;
     if (j->period == 0) return dlpi_branches_zipped(j, i);
     for (;; more++) {
         const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
-        if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
-        x->drawn[b]++;
+        if (drawn[b] == j->at[b].x.found.streams[i].rows) return more;
+        drawn[b]++;
     }
 }
 
@@ -27760,7 +27802,7 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     *end = j->n;
     if (j->period == 0) return 0;
     b = dlpi_branches_drawn(j, i, 0);
-    x->drawn[b]--;
+    dlpi_branches_counts(j, i)[b]--;
     x->phase++;
     if (x->phase == j->period && !j->has_legs) x->phase = 0;
     *end = b + 1;
@@ -27816,7 +27858,10 @@ static uint64_t dlpi_branches_saved(const dlpi_branches *j, uint64_t phase) {
 static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
     *to = (dlpi_path){.phase = dlpi_branches_saved(j, j->streams[i].phase)};
-    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_cursor *at = &j->at[b].x.found.streams[i].at;
+        to->list[b] = (dlpi_list_place){at->ordinal, at->used};
+    }
 }
 
 /* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
@@ -27827,8 +27872,10 @@ static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path,
     const uint64_t phase = j->has_legs ? draw : path->phase;
     if (!j->has_legs && j->period > 0 && phase >= j->period) return false;
     if (dlpi_branches_saved(j, phase) != path->phase) return false;
-    for (uint32_t b = 0; b < j->n; b++)
-        if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_cursor at = {.ordinal = path->list[b].ordinal, .used = path->list[b].used};
+        if (!dlpi_found_go(&j->at[b].x.found, s, &at, set)) return false;
+    }
     if (set) j->streams[s - j->found.cursors.first].phase = phase;
     return true;
 }
@@ -28053,13 +28100,12 @@ DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) 
 
 typedef struct dlpi_joined_cell { /* the scheduler's record of a cell, beside dlpi_found_cell */
     dlpi_path before;             /* place of the stream before the cell's joined row */
-    dlpi_found_row from[DLPI_BRANCHES]; /* where the items of the row lie in cells of branches */
-    bool holds;                         /* these cells are kept until this cell is loaded */
+    bool holds;                   /* the cells of branches are kept until this cell is loaded */
 } dlpi_joined_cell;
 
 typedef struct dlpi_joined {
-    dlpi_branches j;         /* its `found` counts the joined rows of streams, and has no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
+    dlpi_found_row *from;    /* [n_cells][j.most] where the items of each row lie in branches */
     dlpi_path *at;           /* [cursors.n] place of each stream, before its present joined row */
     dlpi_path *after;        /* [cursors.n] place before the last row of the open window */
     uint32_t *kept;          /* [all_cells] cells of joined rows that need this cell of a branch */
@@ -28068,7 +28114,13 @@ typedef struct dlpi_joined {
     dlpi_stage_ops ops;          /* ops of the stage: those of `inner`, some replaced */
     dlpi_source_ops source;      /* its source ops, some replaced, too */
     const dlpi_stage_ops *inner; /* ops of the expand or pack that works on joined rows */
+    dlpi_branches j; /* its `found` counts the joined rows of streams, and has no cells */
 } dlpi_joined;
+
+/* Return where the items of the joined row of cell c lie in cells of branches. */
+static inline dlpi_found_row *dlpi_joined_from(const dlpi_joined *x, uint32_t c) {
+    return x->from + (size_t)c * x->j.most;
+}
 
 /* ---- where streams stand ---- */
 
@@ -28165,7 +28217,7 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     if (!x->cells[c].holds) return;
     x->cells[c].holds = false;
     for (uint32_t k = 0; k < dlpi_joined_items(&x->j); k++) {
-        const uint32_t b = x->cells[c].from[k].cell;
+        const uint32_t b = dlpi_joined_from(x, c)[k].cell;
         if (--x->kept[b] == 0) q->use[b].used = 0;
     }
 }
@@ -28232,7 +28284,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     to->holds = true;
     for (uint32_t k = 0; b < end; k++, b++) {
         uint64_t of;
-        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &to->from[k], &of);
+        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &dlpi_joined_from(x, c)[k], &of);
         if (k == 0) *index = of;
     }
     if (!whole) dlpi_joined_release(q, c);
@@ -28259,8 +28311,8 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
         if (x->barren || j->j.found.streams[i].rows == 0) return false;
     }
     dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
-    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
-           dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
+    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, dlpi_joined_from(j, c),
+           dlpi_joined_items(&j->j) * sizeof *j->from);
     dlpi_input_indices(cell)[0] = cell->index = index;
     cell->first = u->ordinal - index; /* random numbers go by the place of the row */
     dlpi_input_offer(p, c, u->ticket);
@@ -29752,7 +29804,7 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-#define DLPI_CACHE_LISTS 8u /* lists whose inputs a cache keeps, at most */
+#define DLPI_CACHE_LISTS 16u /* lists whose inputs a cache keeps, at most */
 #ifndef DLPIPE_NO_PARTS
 _Static_assert(DLPI_CACHE_LISTS == DLPI_BRANCHES, "lists of a cache");
 #endif /* DLPIPE_NO_PARTS */
@@ -33577,8 +33629,10 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    out[n++] = (dlpi_block){offsetof(dlpi_branches, drawn),
+                            dlpi_times(streams, j->most * sizeof *j->drawn)};
     out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
 
@@ -33623,20 +33677,18 @@ static const dlpi_source_ops dlpi_branches_source = {
     .keeps = dlpi_branches_keeps,
 };
 
-static const dlpi_stage_ops dlpi_branches_ops = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_READS,
-    .seen = dlpi_found_seen,
-    .self_bytes = sizeof(dlpi_branches),
-    .check = dlpi_branches_check,
-    .layout = dlpi_branches_layout,
-    .private_words = "input tables",
-    .blocks = dlpi_branches_blocks,
-    .live = dlpi_branches_live,
-    .cells = dlpi_branches_cells_of,
-    .source = &dlpi_branches_source,
-};
+#define DLPI_BRANCHES_OPS(most) \
+    { \
+        .kind = DLP_STAGE_EXPAND, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_found_seen, \
+        .self_bytes = DLPI_BRANCHES_BYTES(most), .check = dlpi_branches_check, \
+        .layout = dlpi_branches_layout, .private_words = "input tables", \
+        .blocks = dlpi_branches_blocks, .live = dlpi_branches_live, \
+        .cells = dlpi_branches_cells_of, .source = &dlpi_branches_source, \
+    }
+
+/* The ops for few branches, and the ops for many. */
+static const dlpi_stage_ops dlpi_branches_ops[] = {DLPI_BRANCHES_OPS(DLPI_FEW_BRANCHES),
+                                                   DLPI_BRANCHES_OPS(DLPI_BRANCHES)};
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_PARTS
@@ -33826,15 +33878,19 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
                             dlpi_times(streams, sizeof *x->j.streams)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.drawn),
+                            dlpi_times(streams, x->j.most * sizeof *x->j.drawn)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, from),
+                            dlpi_times(q->n_cells, x->j.most * sizeof *x->from)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
     out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
+    for (uint32_t k = 0; k < x->j.most; k++)
         n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
     return n;
 }
@@ -35918,6 +35974,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
     const dlpi_block all[] = {
         {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, rows), DLP_MAX_NODES * sizeof *p->rows}, /* allocated before */
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
@@ -51715,18 +51772,21 @@ static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] = (dlpi_block){base + offsetof(dlpi_branches, seats.memory), 0};
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, base, k, out + n);
     return n;
 }
 
 /* As it is added; then it has the ops of an expand or a pack. */
-static const dlpi_stage_ops dlpi_joined_begins = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
-    .blocks = dlpi_joined_taken,
-};
+#define DLPI_JOINED_BEGINS(most) \
+    { \
+        .kind = DLP_STAGE_EXPAND, .expands = 1, DLPI_OPS_OF_INPUTS, \
+        .self_bytes = DLPI_JOINED_AT + offsetof(dlpi_joined, j) + DLPI_BRANCHES_BYTES(most), \
+        .blocks = dlpi_joined_taken, \
+    }
+
+/* The ops for few branches, and the ops for many. */
+static const dlpi_stage_ops dlpi_joined_begins[] = {DLPI_JOINED_BEGINS(DLPI_FEW_BRANCHES),
+                                                    DLPI_JOINED_BEGINS(DLPI_BRANCHES)};
 
 typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
     const dlp_node *rows;    /* the first of them; a cache of the branches may stand above it */
@@ -52257,7 +52317,7 @@ static int dlpi_table_from(const dlpi_table *t) {
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
                            "from must name the last row of each branch; there are %" PRIu32 " "
-                           "lists and pushes above \"%s\", must be 2..8",
+                           "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
     return DLP_OK;
 }
@@ -52355,7 +52415,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
-        st->ops = &dlpi_joined_begins; /* which frees the branches */
+        st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
     }
     dlpi_joined_wrap(st, x);
@@ -52375,6 +52435,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
 DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
+    uint32_t lists = 0, many;
     dlp_workers_desc w;
     dlpi_branches *j;
     dlpi_joined *x;
@@ -52390,10 +52451,14 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
+    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
+    many = lists > DLPI_FEW_BRANCHES;
+    st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
+                  NULL);
     if (st == NULL) return t->p->err.code;
     x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
     j = behind ? &x->j : st->self;
+    j->most = dlpi_branches_room(lists);
     t->at = 1;
     do {
         rc = dlpi_table_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
@@ -52873,6 +52938,8 @@ DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
+    p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
+    if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
     for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
     rc = dlpi_table_rows(&t);
     for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
@@ -52891,7 +52958,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
                               "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows%s", n,
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");
     if ((rc = dlpi_pipe_make(&p, desc, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n), err);

@@ -385,8 +385,9 @@ static void dlpi_arrived_place(dlpi_expand *x) {
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
     q->d.max_part_bytes =
-        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
-                                                 : dlpi_times(q->most_run, x->level->bytes));
+        dlpi_sum(x->arrived_at, q->joins != NULL
+                                    ? dlpi_branches_room(q->cursors.lists) * sizeof(dlpi_found_row)
+                                    : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Return the bytes of record k of cell c. */

@@ -343,6 +343,38 @@ static void input__one_byte_above_max_bytes__fails_with_its_row_and_item(void) {
     CHECK(n == again && err.code == 0 && same(base, other, n));
 }
 
+static int make_two(void *user, dlp_expand *x) {
+    (void)user;
+    for (uint64_t k = 0; k < 2; k++) *(uint64_t *)dlp_expand_add(x)->data[0] = k;
+    return 0;
+}
+static int make_long(void *user, dlp_expand *x) {
+    (void)user;
+    for (int k = 0; k < 2; k++) {
+        dlp_item *it = dlp_expand_add(x);
+        it->length[1] = it->length[2] = LONGEST;
+    }
+    return *(const uint64_t *)x->item->data[0] == 0 ? DLP_SKIP : 0;
+}
+
+/* An expand behind another one takes its items back: their bytes do not count. */
+static void items__taken_back__leave_their_bytes(void) {
+    const dlp_field number = {.name = "number", .dtype = DLP_U64};
+    dlp_node t[] = {list_row("inputs"),
+                    expand_row("two", 0, 1),
+                    expand_row("makes", 2 * (8 + 2 * LONGEST), 0),
+                    {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+    dlp_error err;
+    t[1].expand.expand = make_two;
+    t[1].expand.fields = &number;
+    t[1].expand.n_fields = 1;
+    t[1].expand.max_out = 2;
+    t[2].expand.expand = make_long;
+    t[2].expand.max_out = 2;
+    CHECK(run(t, 4, &(dlp_pipe_desc){.epochs = 1}, other, &err) == INPUTS * 2 / 8);
+    if (!well(err.code == 0)) printf("  %s\n", err.message);
+}
+
 static void callback__lies__fails_or_spoils_nothing(void) {
     dlp_error err;
     dlp_node t[12];
@@ -370,6 +402,7 @@ int main(void) {
     plan__documents_of_any_length__cells_of_max_bytes();
     max_bytes__without_meaning__refused();
     input__one_byte_above_max_bytes__fails_with_its_row_and_item();
+    items__taken_back__leave_their_bytes();
     callback__lies__fails_or_spoils_nothing();
     return test_end("expand_bytes");
 }

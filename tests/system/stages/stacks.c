@@ -319,8 +319,10 @@ static uint32_t extra_fields(dlp_field *to) {
    than its declared size by a byte of its tail at least. */
 static uint64_t bytes_of(const verb *r) {
     dlp_field extra[MOST_ROWS];
-    uint64_t most = how.loads ? PART : 1;
+    uint64_t most = how.loads == 2 ? PART : 1;
     const uint64_t one = 8 + TAIL + 8 * extra_fields(extra);
+    for (uint64_t i = 0; how.loads == 1 && i < ITEMS; i++) /* parts are counted */
+        if (part_items(i) > most) most = part_items(i);
     for (uint32_t i = 0; i < how.n; i++) {
         if (how.rows[i].kind != EXPANDS) continue;
         if (&how.rows[i] > r) return 0;
