@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/expand, system/inputs/inputs_random */
+/* tests: system/stages/expand, system/stages/expand_bytes, system/inputs/inputs_random */
 #include "api/expand.h"
 #include "inputs/reads.h"
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
