@@ -27338,7 +27338,10 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
-    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
+    if (rc != 0) return rc;
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, &b->given);
+    b->made++;
+    return 0;
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -27447,7 +27450,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->last = dlpi_input_last(x);
     b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
-    b->left_out = b->number = 0;
+    b->left_out = b->number = b->bytes = 0;
+    b->full = false;
     b->given = dlpi_input_given(w, x, b->of);
 }
 
@@ -27460,9 +27464,10 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     const bool rooms = DLPI_DEBUG && x->rooms != NULL;
     dlpi_redzone room;
     int rc;
-    b->made = b->bytes = 0;
-    b->full = false;
+    b->made = 0;
     if (!plain) {
+        b->bytes = 0;
+        b->full = false;
         if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
         if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
             return cell->items = b->made, cell->bytes = dlpi_line_bytes(b), 0;
@@ -27486,7 +27491,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool shows) {
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->items = b->made;
-    cell->bytes = dlpi_line_bytes(b);
+    cell->bytes = plain ? b->made * b->last->bytes : dlpi_line_bytes(b);
     if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
@@ -27514,7 +27519,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->input.fetch != NULL && x->found.max_bytes == 0 && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
            x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
            x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
