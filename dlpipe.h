@@ -27519,10 +27519,11 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.max_bytes == 0 && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
-           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->input.fetch != NULL && x->found.max_bytes == 0 &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && dlpi_input_last(x)->number_at == 0 && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
