@@ -3192,6 +3192,10 @@ int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_err
    item is what fetch writes, and DLP_SKIP leaves the item out. The list of skips does not have such
    items. Stages of items after this stage cannot have DLP_ON_ERROR_REPLACE.
 
+   A cell has room for the most items that an input may have, each of its declared size. max_bytes
+   makes the cell smaller if an input has many short ragged items, or a few long ones. The items
+   then lie in the cell by their true lengths.
+
    The order, ends, ranks, states and cells are those of >>found. Each dataset index is then a part
    of up to max_out items, and dlp_batch.index has the index of the input. In these callbacks
    dlp_item_random depends on the index and the pass. In a table (>>graph) several expanders may
@@ -3222,6 +3226,16 @@ typedef struct dlp_node_expand {
     int32_t writes_all_bytes; /* 1: expand promises to write every byte of the fixed-size fields of
                                  each item that it adds, and of ragged fields all rows of their
                                  length. 0: the library zeroes each item before */
+    uint64_t max_bytes; /* bytes of the fields of all items of an input together, by their true
+                           lengths: from one item of the declared size to max_out such items. Items
+                           that filters leave out do not count. Fields that maps behind the expand
+                           add do, and fields that end do not. An input with more fails with
+                           DLP_ERR_LENGTH, also where on_error leaves out single items. A cell
+                           then has room for max_bytes and for one item of the declared size. It
+                           also has 16 bytes for each of max_out items, and 8 for each field of
+                           these. Only in the last expand of a list, whose items have a ragged
+                           field. It is no part of the fingerprint. 0: a cell has room for max_out
+                           items of the declared size */
 } dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
@@ -4962,11 +4976,13 @@ void dlp_pusher_close(dlp_pusher *pusher);
              push node may then set affinity and stack_bytes for that thread, and nothing else. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+   Branches  A zip or mix joins 2 to 16 branches. A branch is a list, then a load, fetches, maps,
              filters and expands, as in a table without branches. Or it is a push, and maps, loads,
-             filters and expands behind it. All rows of a branch run in the cells of its inputs. The
-             rows of a branch follow each other. from of the zip or mix names the last row of each
-             branch, in the order of the table:
+             filters and expands behind it. All rows of a branch run in the cells of its inputs. A
+             state has a place of each stream in each branch. If there are more than 8 branches, it
+             may have no room for these places. Then open refuses the table, and names how many
+             branches fit. The rows of a branch follow each other. from of the zip or mix names the
+             last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -5247,7 +5263,9 @@ typedef struct dlp_node {
     dlp_node_queue queue;
 } dlp_node;
 
-#define DLP_MAX_NODES 24 /* rows of a table */
+#define DLP_MAX_NODES 96    /* rows of a table */
+#define DLP_MAX_BRANCHES 16 /* branches of a zip or mix */
+#define DLP_LOADER_NODES 24 /* rows of the table of a loader, a dlp_nodes */
 
 /* A table and its length, as the two arguments of a call. table: an array. A pointer has no length:
    compilers warn of it, and open says so. */
@@ -5255,7 +5273,7 @@ typedef struct dlp_node {
 
 /* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all
    memory, and start the workers (with desc.later, dlp_pipe_start starts them).
-   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..24 rows; copied, except
+   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..96 rows; copied, except
    memory that a field borrows until close. A pipe has at most 16 stages: a list is two stages, and
    fields that end are one. desc: copied; NULL means {0}. err: written on failure, may be NULL;
    err.stage is the name of a row.
@@ -5289,7 +5307,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 /* A table with all memory that its rows point to. The calls below fill it. Do not copy or move it,
    because its rows point into it: fill another one instead. */
 typedef struct dlp_nodes {
-    dlp_node nodes[DLP_MAX_NODES]; /* [n] */
+    dlp_node nodes[DLP_LOADER_NODES]; /* [n] */
     uint32_t n;
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
@@ -5297,7 +5315,7 @@ typedef struct dlp_nodes {
     dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
-    char names[DLP_MAX_NODES][32];
+    char names[DLP_LOADER_NODES][32];
 } dlp_nodes;
 
 /* Fill *to with the table of a loader, to read, change, plan or open it. Open it with
@@ -6002,7 +6020,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_39d25d1c
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_36d66e27
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -11264,11 +11282,17 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
 #define DLPI_CURSORS_NEAR 0x8000u
 #define DLPI_CURSORS_LONG UINT32_MAX /* bytes of places that a state has no room for */
 #define DLPI_CURSORS_WIDE 2048u /* bytes of the places of a rank, before they are brought near */
-#define DLPI_BRANCHES 8u        /* lists that are joined, at most */
+#define DLPI_BRANCHES DLP_MAX_BRANCHES /* lists that are joined, at most */
+#define DLPI_FEW_BRANCHES 8u /* most tables have no more: memory is for as many at least */
 #define DLPI_CURSORS_FIELDS (2 * DLPI_BRANCHES + 5)
 
 /* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) { return most == 0 ? 1u : 64u - DLPI_CLZ(most); }
+
+/* Return how many joined lists memory is for, if there are `lists`. */
+static inline uint32_t dlpi_branches_room(uint32_t lists) {
+    return lists > DLPI_FEW_BRANCHES ? DLPI_BRANCHES : DLPI_FEW_BRANCHES;
+}
 
 /* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
    room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
@@ -11384,6 +11408,14 @@ DLPI_COLD static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     return narrow > room / bits ? narrow : room / bits;
 }
 
+/* Return how many of the joined lists of c fit into a state, with all streams of c. 0: there are so
+   few lists that the streams are too many. */
+DLPI_COLD static uint32_t dlpi_cursors_lists_fit(dlpi_cursors c) {
+    if (c.lists <= DLPI_FEW_BRANCHES) return 0;
+    while (c.lists > 0 && c.n > dlpi_cursors_fit(&c)) c.lists--;
+    return c.lists;
+}
+
 /* Write the header before the places into the zeros at `at` (put), or read it. Returns false if the
    header that was read is not valid. */
 static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
@@ -11415,9 +11447,13 @@ static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
 
 /* ---- paths ---- */
 
+typedef struct dlpi_list_place { /* a cursor in a joined list, which has no window */
+    uint64_t ordinal, used;
+} dlpi_list_place;
+
 typedef struct dlpi_path {
-    dlpi_cursor list[DLPI_BRANCHES]; /* the cursor in each joined list */
-    uint64_t phase;                  /* the phase of a mix */
+    dlpi_list_place list[DLPI_BRANCHES]; /* the place in each joined list */
+    uint64_t phase;                      /* the phase of a mix */
     dlpi_cursor row; /* items made of joined rows: what of the row is used, and place and check of a
                         window. If no lists are joined: the stream's cursor */
 } dlpi_path;
@@ -11436,7 +11472,7 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
     uint8_t bits[DLPI_CURSORS_FIELDS];
     const uint32_t n = dlpi_cursors_fields(c, bits), lists = 2 * c->lists;
     for (uint32_t f = 0; f < lists; f++) {
-        dlpi_cursor *of = &x->list[f / 2];
+        dlpi_list_place *of = &x->list[f / 2];
         dlpi_bits_move(at, &bit, bits[f], f % 2 ? &of->used : &of->ordinal, put);
     }
     for (uint32_t f = lists; f < n; f++) dlpi_bits_move(at, &bit, bits[f], own[f - lists], put);
@@ -13161,7 +13197,7 @@ typedef struct dlpi_reader {
     void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error; by any thread */
 } dlpi_reader;
 
-#define DLPI_BLOCKS 80 /* blocks of heap memory of a stage, or of the pipe itself, at most */
+#define DLPI_BLOCKS 130 /* blocks of heap memory of a stage, or of the pipe itself, at most */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -13669,8 +13705,8 @@ struct dlp_pipe {
     int n_staffed;                    /* [n_work, n_staffed) stages with cells of their own */
     dlpi_fields items, batches;       /* the fields laid out in an item cell, and in a batch cell */
     dlpi_datasets datasets;
-    const char *node;                   /* name of the table's row that is being added; else NULL */
-    dlpi_table_row rows[DLP_MAX_NODES]; /* of the table */
+    const char *node;        /* name of the table's row that is being added; else NULL */
+    dlpi_table_row *rows;    /* [DLP_MAX_NODES] of the table */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* 1: items have cells of their own; 0: they lie in the batch cell */
     int item_area;           /* DLPI_REC_CELLS or DLPI_REC_ITEM_CELLS: where items are written */
@@ -23609,6 +23645,14 @@ typedef struct dlpi_found_row {
                               most_items places */
 } dlpi_found_row;
 
+/* Return where item `number` of the items at `bytes` lies. Each has `stride` bytes. tight: they lie
+   by their true lengths, and their offsets from `bytes` stand there. */
+static inline const uint8_t *dlpi_found_item_at(const uint8_t *bytes, uint64_t number,
+                                                uint64_t stride, bool tight) {
+    if (!tight) return bytes + number * stride;
+    return bytes + ((const uint64_t *)(const void *)bytes)[number];
+}
+
 struct dlpi_arrivals;
 
 /* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
@@ -23695,7 +23739,9 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     dlpi_found_boxes boxes;           /* items of a stream are copied into boxes */
-    bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
+    uint64_t max_bytes; /* of the items of an input, which then lie tight in the cell; 0: they have
+                           equal places */
+    bool arrives;       /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -23730,6 +23776,11 @@ typedef struct dlpi_found {
     dlpi_agreed agreed;
     dlpi_found_early early;
 } dlpi_found;
+
+/* True if the rows of q lie tight where they are copied from: in cells, and not in boxes. */
+static inline bool dlpi_found_tight(const dlpi_found *q) {
+    return q->max_bytes > 0 && q->boxes.each == 0;
+}
 
 /* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
 static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
@@ -24224,13 +24275,16 @@ static inline dlpi_grant *dlpi_grant_of(const dlp_pipe *p, const dlpi_found *q, 
 static void dlpi_box_copy(const dlpi_found *q, uint8_t *to, const uint8_t *items, uint64_t from,
                           uint64_t n, const dlp_permutation *order) {
     const uint64_t item = q->boxes.item;
+    const bool tight = q->max_bytes > 0;
     DLPI_BOX_COPIES(to, n * item);
-    if (order == NULL) {
+    if (order == NULL && !tight) {
         q->boxes.move(q, to, items + from * item, n);
         return;
     }
-    for (uint64_t k = 0; k < n; k++)
-        q->boxes.move(q, to + k * item, items + dlp_permutation_at(order, from + k) * item, 1);
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t number = order != NULL ? dlp_permutation_at(order, from + k) : from + k;
+        q->boxes.move(q, to + k * item, dlpi_found_item_at(items, number, item, tight), 1);
+    }
 }
 
 /* Copy the items of cell c, which this worker has claimed, to the places of its grant. Returns
@@ -24537,6 +24591,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
     const dlpi_cursors *c = &q->all->cursors;
+    const uint32_t fit = dlpi_cursors_fit(c), few = dlpi_cursors_lists_fit(*c);
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     if (dlpi_is_shared(p) && p->d.agree != NULL)
@@ -24544,11 +24599,17 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
                            p->sharing->words);
-    if (c->n > dlpi_cursors_fit(c))
+    if (c->n > fit && few > 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
+                           "a state has no room for the places of %" PRIu32 " streams in %" PRIu32
+                           " branches; %" PRIu32 " branches fit, or %" PRIu32 " streams; set fewer "
+                           "of one of the two",
+                           c->n, c->lists, few, fit);
+    if (c->n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            "; set fewer streams, or use more ranks",
-                           c->n, dlpi_cursors_fit(c));
+                           c->n, fit);
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
@@ -25104,12 +25165,13 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
 static uint64_t dlpi_found_group(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t h) {
     dlpi_found *q = dlpi_found_of(p);
     const uint64_t group = q->plan.group, whole = n / group, stride = q->boxes.stride;
-    const uint8_t *lengths = dlpi_box_bytes(p, q, 0) + q->plan.by * 8;
+    const uint8_t *cells = dlpi_box_bytes(p, q, 0);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     dlp_permutation *turn = &q->window_orders[i];
     for (uint64_t k = 0; k < n; k++) {
-        const uint64_t at = row[k].cell * stride + row[k].number * q->boxes.item;
-        const uint64_t length = *(const uint64_t *)(const void *)(lengths + at);
+        const uint8_t *item = dlpi_found_item_at(cells + row[k].cell * stride, row[k].number,
+                                                 q->boxes.item, dlpi_found_tight(q));
+        const uint64_t length = ((const uint64_t *)(const void *)item)[q->plan.by];
         h = dlpi_absorb(h, length);
         q->keys[k] = length << 32 | k;
     }
@@ -26286,11 +26348,12 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
-    dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
-    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
-    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
-    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
-    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlp_node_load part;  /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;    /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;    /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at; /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;  /* bytes of all items that an input may have */
+    uint64_t items_at; /* bytes from the beginning of a cell to its first item, if they lie tight */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
     dlpi_seatings seats;   /* not in a branch */
@@ -26324,12 +26387,34 @@ static inline const dlpi_level *dlpi_input_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
+/* Return the level whose maker made the items of level l, which is not the first: fields may have
+   ended in between. */
+static inline const dlpi_level *dlpi_level_maker(const dlpi_level *l) {
+    do l--;
+    while (l->maker.expand == NULL);
+    return l;
+}
+
 /* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
    the fields of the levels above the first. */
 static const dlp_field *dlpi_input_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
     const dlpi_level *l = dlpi_input_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
+}
+
+/* Return the bytes that stand before the fields of an item that lies tight: the lengths of its
+   fields, and its number, if it has one. */
+static inline uint64_t dlpi_tight_head(const dlpi_level *l) {
+    return l->fs.n * UINT64_C(8) + (l->number_at > 0 ? 8 : 0);
+}
+
+/* Place the items of an input that lie tight: offsets of all items and of their end, and behind
+   these the items. Returns the bytes that they may have together. */
+static uint64_t dlpi_tight_place(dlpi_expand *x) {
+    const uint64_t most = x->found.most_items, head = dlpi_tight_head(dlpi_input_last(x)) + 8;
+    x->items_at = dlpi_times(most + 1, 8);
+    return dlpi_sum(dlpi_sum(x->items_at, dlpi_times(most, head)), x->found.max_bytes);
 }
 
 /* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
@@ -26409,11 +26494,17 @@ static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l)
     return x->has_rooms && l >= x->level + x->n_read;
 }
 
-/* Give the one item of each level before the last its offset: in the worker's room, or in the cell,
-   from byte `at` of the cell on. Returns the bytes that a cell needs. */
+/* Return how many levels have one item at a time: all but the last. If items lie tight, the last
+   one, too: an item is made in a place of the declared size, and then copied. */
+static inline uint32_t dlpi_levels_single(const dlpi_expand *x) {
+    return x->n_levels - (x->found.max_bytes == 0);
+}
+
+/* Give the one item of such a level its offset: in the worker's room, or in the cell, from byte
+   `at` of the cell on. Returns the bytes that a cell needs. */
 static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     uint64_t room = 0;
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+    for (uint32_t i = 0; i < dlpi_levels_single(x); i++) {
         dlpi_level *l = &x->level[i];
         uint64_t *end = dlpi_level_in_room(x, l) ? &room : &at;
         l->scratch = dlpi_round_up(*end, 64);
@@ -26425,7 +26516,7 @@ static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
 /* Return the bytes of a worker's room, without the guard bytes around it. */
 static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+    for (uint32_t i = 0; i < dlpi_levels_single(x); i++)
         if (dlpi_level_in_room(x, &x->level[i])) bytes = x->level[i].scratch + x->level[i].bytes;
     return bytes;
 }
@@ -26453,11 +26544,11 @@ static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
     return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
 }
 
-/* Return where the item of level l that is made now lies. An item of the last level lies at `next`;
-   others lie in the cell's bytes `cell`, or in the worker's room. */
+/* Return where the item of level l that is made now lies. An item of the last level lies at `next`,
+   unless items lie tight. Others lie in the cell's bytes `cell`, or in the worker's room. */
 static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
                                  uint8_t *cell, uint8_t *next) {
-    if (l->maker.max_out == 0) return next;
+    if (l->maker.max_out == 0 && x->found.max_bytes == 0) return next;
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
@@ -26569,8 +26660,9 @@ static void dlpi_arrived_place(dlpi_expand *x) {
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
     q->d.max_part_bytes =
-        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
-                                                 : dlpi_times(q->most_run, x->level->bytes));
+        dlpi_sum(x->arrived_at, q->joins != NULL
+                                    ? dlpi_branches_room(q->cursors.lists) * sizeof(dlpi_found_row)
+                                    : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Return the bytes of record k of cell c. */
@@ -26586,10 +26678,13 @@ static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_
     return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
 }
 
-/* Return the number of the item of level l at `from`. */
-static uint32_t dlpi_item_number(const dlpi_level *l, const uint8_t *from) {
+/* Return the number of item `at` of x among those at `bytes`, which are a cell's, or a box's. */
+static uint32_t dlpi_item_number(const dlpi_expand *x, const uint8_t *bytes, uint64_t at) {
+    const dlpi_level *l = dlpi_input_last(x);
+    const bool tight = dlpi_found_tight(&x->found);
+    const uint8_t *from = dlpi_found_item_at(bytes, at, l->bytes, tight);
     uint32_t n = 0;
-    if (l->number_at > 0) memcpy(&n, from + l->number_at, sizeof n);
+    if (l->number_at > 0) memcpy(&n, from + (tight ? l->fs.n * 8u : l->number_at), sizeof n);
     return n;
 }
 
@@ -26623,10 +26718,29 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
+/* Copy the fields of an item of level l that lies tight at `from`. to: the item's place, where each
+   field has its declared size. */
+static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *from) {
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    memcpy(to, from, l->fs.n * 8u);
+    if (l->number_at > 0) memcpy(to + l->number_at, from + l->fs.n * 8u, 4);
+    from += dlpi_tight_head(l);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
+        memcpy(to + l->at[f], from, n);
+        from += n;
+    }
+}
+
 /* Copy n items of the last level of q, a source whose items are copied into boxes. If a
-   field is ragged, only the rows that the lengths tell are copied. */
+   field is ragged, only the rows that the lengths tell are copied. Items that lie tight come one at
+   a time. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
+    if (q->max_bytes > 0) {
+        dlpi_tight_move(l, to, from);
+        return;
+    }
     if (!l->fs.any_ragged) {
         memcpy(to, from, (size_t)(n * l->bytes));
         return;
@@ -27412,8 +27526,8 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
-   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
-   requests, too. */
+   an input are shuffled, lie tight or may be left out. It is 1 with loads, packs, joined branches
+   and requests, too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     const bool boxes = q->boxes.each > 0;
@@ -27426,7 +27540,8 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
+        q->max_bytes > 0 || q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) ||
+        all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -27448,13 +27563,39 @@ static uint64_t dlpi_input_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
+/* Check expand.max_bytes against the fields of the items that rows are made of. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD static int dlpi_tight_check(dlp_pipe *p, const dlpi_expand *x) {
+    const uint64_t got = x->found.max_bytes;
+    const dlpi_level *l = dlpi_input_last(x);
+    const char *name;
+    uint64_t one = 0, all;
+    if (got == 0) return DLP_OK;
+    name = dlpi_level_maker(l)->row->name;
+    for (uint32_t f = 0; f < l->fs.n; f++) one += l->fs.at[f].row_bytes;
+    all = dlpi_times(x->found.most_items, one);
+    if (!l->fs.any_ragged)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "expand.max_bytes",
+                           "max_bytes is %" PRIu64 ", must be 0: no field of the items is ragged, "
+                           "so all items have the same bytes; lower max_out",
+                           got);
+    if (got >= one && got <= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, name, "expand.max_bytes",
+                       "max_bytes is %" PRIu64 ", must be %" PRIu64 "..%" PRIu64
+                       ": from one item of the declared size to all that an input may have",
+                       got, one, all);
+}
+
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
    the levels above the first. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                             const dlp_field *made) {
-    const int rc = dlpi_levels_places(p, st, x, made);
+    int rc = dlpi_levels_places(p, st, x, made);
+    if (rc == DLP_OK) rc = dlpi_tight_check(p, x);
     if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
+    x->one_bytes = x->found.max_bytes > 0
+                       ? dlpi_tight_place(x)
+                       : dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
     x->found.most_run = dlpi_input_most_run(p, x);
     x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
@@ -27476,6 +27617,8 @@ typedef struct dlpi_line {
     uint32_t c;             /* the input's cell */
     uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
     uint64_t made;          /* items made so far */
+    uint64_t bytes;         /* bytes of their fields, if they lie tight */
+    bool full;              /* the next item has more bytes than are left */
     uint64_t left_out;      /* items behind a maker that failed and were left out */
     uint64_t number, added; /* of items with numbers: that of the present one; items that the last
                                maker made in the calls before the present one */
@@ -27520,10 +27663,42 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
+/* Copy the finished item of the last level behind those that lie tight in the cell. Returns 0, or
+   DLP_ERR_LENGTH if the items have more bytes than expand.max_bytes. */
+DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
+    const uint8_t *from = dlpi_line_place(b, l);
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
+    uint8_t *to;
+    for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
+    if (bytes > b->by->found.max_bytes) {
+        b->full = true;
+        b->w->note.row = dlpi_level_maker(l)->row;
+        return dlpi_say(b->w, DLP_ERR_LENGTH,
+                        "the items of the input have %" PRIu64 " bytes up to this one, max_bytes "
+                        "is %" PRIu64 "; raise it",
+                        bytes, b->by->found.max_bytes);
+    }
+    if (b->made++ == 0) *at = b->by->items_at;
+    to = b->items + *at;
+    memcpy(to, from, l->fs.n * 8u);
+    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
+    to += dlpi_tight_head(l);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
+        memcpy(to, from + l->at[f], n);
+        to += n;
+    }
+    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    b->bytes = bytes;
+    return 0;
+}
+
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
    an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    if (b->by->found.max_bytes > 0) return dlpi_line_append(b, l);
     b->made++;
     return 0;
 }
@@ -27559,7 +27734,7 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     const dlpi_policy d = dlpi_policy_now(w);
     const int64_t most = d.max_skips == 0 ? INT64_MAX : d.max_skips == DLP_NONE ? 0 : d.max_skips;
-    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) || b->full ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
         return false;
     if (b->left_out == 0) dlpi_input_error(w, b->of, code);
@@ -27635,7 +27810,7 @@ static bool dlpi_line_deepest(const dlpi_line *b, const dlpi_level *l) {
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
-    const uint64_t before = b->made;
+    const uint64_t before = b->made, bytes = b->bytes;
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
@@ -27649,14 +27824,15 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.wrong = 0;
     m.above = false;
     m.writes_all = l->maker.writes_all_bytes != 0;
-    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
+              b->by->found.max_bytes > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (dlpi_line_deepest(b, m.to)) b->added += m.added;
-    if (rc != 0 || m.above) b->made = before;
+    if (rc != 0 || m.above) b->made = before, b->bytes = bytes;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
@@ -27723,7 +27899,10 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
-    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
+    if (rc != 0) return rc;
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, &b->given);
+    b->made++;
+    return 0;
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -27802,13 +27981,19 @@ static int dlpi_line_load(dlpi_line *b) {
 }
 
 /* Check the lengths of all items of the input once more, because a callback may have written them
-   after its item was complete. Returns 0, or DLP_ERR_LENGTH. */
+   after its item was complete. Items that lie tight are copies. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
-    for (uint64_t i = 0; i < b->made && rc == 0; i++)
+    for (uint64_t i = 0; i < b->made && rc == 0 && b->by->found.max_bytes == 0; i++)
         rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
+}
+
+/* Return the bytes from the first of all items made of the input to their end. */
+static inline uint64_t dlpi_line_bytes(const dlpi_line *b) {
+    if (b->by->found.max_bytes == 0) return b->made * b->last->bytes;
+    return b->made > 0 ? ((const uint64_t *)(const void *)b->items)[b->made] : 0;
 }
 
 /* True if a callback drew random numbers for the present input. The cache keeps no such input. */
@@ -27826,7 +28011,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->last = dlpi_input_last(x);
     b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
-    b->left_out = b->number = 0;
+    b->left_out = b->number = b->bytes = 0;
+    b->full = false;
     b->given = dlpi_input_given(w, x, b->of);
 }
 
@@ -27854,9 +28040,11 @@ static int dlpi_line_make(dlpi_line *b) {
     dlpi_redzone room;
     int rc;
     b->made = 0;
+    b->bytes = 0;
+    b->full = false;
     if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
     if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
-        return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
+        return cell->items = b->made, cell->bytes = dlpi_line_bytes(b), 0;
     w->note.used_random = 0;
     b->added = 0;
     if (b->last->number_at > 0 && x->found.joins != NULL)
@@ -27873,7 +28061,8 @@ static int dlpi_line_make(dlpi_line *b) {
     if (rc != 0 && !dlpi_input_waits(w, rc)) rc = dlpi_item_returned(w, rc);
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
-    cell->bytes = (cell->items = b->made) * b->last->bytes;
+    cell->items = b->made;
+    cell->bytes = dlpi_line_bytes(b);
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
@@ -27900,10 +28089,11 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
-           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->input.fetch != NULL && x->found.max_bytes == 0 &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && dlpi_input_last(x)->number_at == 0 && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by,
@@ -27944,14 +28134,16 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
    0. */
 static int dlpi_input_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
-    const uint8_t *from = it->part->data;
-    const uint64_t *lengths = it->part->data;
     const dlpi_level *l = dlpi_input_last(x);
-    from += it->part->item * l->bytes;
-    lengths += it->part->item * (l->bytes / 8);
+    const bool tight = dlpi_found_tight(&x->found);
+    const uint8_t *from = dlpi_found_item_at(it->part->data, it->part->item, l->bytes, tight);
+    const uint8_t *next = from + dlpi_tight_head(l);
+    const uint64_t *lengths = (const uint64_t *)(const void *)from;
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
-        memcpy(it->data[f], from + l->at[f], dlpi_field_used(d, d->f.ragged ? lengths[f] : 0));
+        const size_t n = dlpi_field_used(d, d->f.ragged ? lengths[f] : 0);
+        memcpy(it->data[f], tight ? next : from + l->at[f], n);
+        next += n;
         if (d->f.ragged) it->length[f] = lengths[f];
     }
     return 0;
@@ -28000,12 +28192,11 @@ typedef struct dlpi_branch {
 typedef struct dlpi_branches_stream {
     uint64_t phase; /* place of the next row in the schedule of a mix, 0..period-1; with legs: how
                        many rows were drawn */
-    uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
-    uint32_t n;
+    dlpi_found found;      /* first: the stage's self is one, too (dlpi_found_of) */
+    uint32_t n, most;      /* branches; those that its memory has room for */
     bool has_legs;         /* a mix whose table gives legs; maybe none so far */
     uint32_t n_legs;       /* of a mix, behind the first one */
     uint64_t period;       /* rows after which the first leg's schedule repeats; 0: a zip */
@@ -28014,12 +28205,18 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of the weights of a mix without legs, for states; 0: others */
     dlpi_leg legs[1 + DLPI_LEGS];  /* those of a mix */
     dlpi_branches_stream *streams; /* [cursors.n] */
+    uint64_t *drawn;               /* [cursors.n][most] items of each branch in known rows that are
+                                      not given */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_seatings seats;           /* those of rows behind the branches come last */
-    dlpi_branch at[DLPI_BRANCHES];
+    dlpi_branch at[DLPI_BRANCHES]; /* [most] */
 } dlpi_branches;
 
 _Static_assert(offsetof(dlpi_branches, found) == 0, "dlpi_found_of");
+
+/* Bytes of a dlpi_branches with room for so many branches. */
+#define DLPI_BRANCHES_BYTES(most) \
+    (offsetof(dlpi_branches, at) + (size_t)(most) * sizeof(dlpi_branch))
 
 static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
@@ -28033,11 +28230,17 @@ static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uin
     return b;
 }
 
+/* Return the numbers `drawn` of stream i. */
+static inline uint64_t *dlpi_branches_counts(const dlpi_branches *j, uint32_t i) {
+    return j->drawn + (size_t)i * j->most;
+}
+
 /* Begin an epoch in the rows of stream i. */
 DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
-    j->streams[i] = (dlpi_branches_stream){.phase = 0};
+    j->streams[i].phase = 0;
+    memset(dlpi_branches_counts(j, i), 0, j->n * sizeof *j->drawn);
     if (j->period > 0 && !j->has_legs)
         j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, 0, j->period);
 }
@@ -28125,7 +28328,8 @@ static int dlpi_branches_ends(const dlpi_found *q, uint32_t i, uint64_t rows) {
     const dlpi_branches *j = dlpi_branches_of(q);
     uint64_t needs[DLPI_BRANCHES];
     int ends = 0;
-    for (uint32_t b = 0; b < j->n; b++) needs[b] = j->period == 0 ? rows : j->streams[i].drawn[b];
+    for (uint32_t b = 0; b < j->n; b++)
+        needs[b] = j->period == 0 ? rows : dlpi_branches_counts(j, i)[b];
     for (uint64_t r = q->streams[i].rows; j->period > 0 && r < rows; r++)
         needs[dlpi_branches_drawn(j, i, r)]++;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -28152,14 +28356,14 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
 /* Count the rows of stream i that became known since its `rows` was set last. For a mix the items
    of these rows are noted as drawn. */
 static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
-    dlpi_branches_stream *x = &j->streams[i];
+    uint64_t *drawn = dlpi_branches_counts(j, i);
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t more = 0;
     if (j->period == 0) return dlpi_branches_zipped(j, i);
     for (;; more++) {
         const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
-        if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
-        x->drawn[b]++;
+        if (drawn[b] == j->at[b].x.found.streams[i].rows) return more;
+        drawn[b]++;
     }
 }
 
@@ -28176,7 +28380,7 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     *end = j->n;
     if (j->period == 0) return 0;
     b = dlpi_branches_drawn(j, i, 0);
-    x->drawn[b]--;
+    dlpi_branches_counts(j, i)[b]--;
     x->phase++;
     if (x->phase == j->period && !j->has_legs) x->phase = 0;
     *end = b + 1;
@@ -28235,7 +28439,10 @@ static uint64_t dlpi_branches_saved(const dlpi_branches *j, uint64_t phase) {
 static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
     *to = (dlpi_path){.phase = dlpi_branches_saved(j, j->streams[i].phase)};
-    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_cursor *at = &j->at[b].x.found.streams[i].at;
+        to->list[b] = (dlpi_list_place){at->ordinal, at->used};
+    }
 }
 
 /* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
@@ -28246,8 +28453,10 @@ static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path,
     const uint64_t phase = j->has_legs ? draw : path->phase;
     if (!j->has_legs && j->period > 0 && phase >= j->period) return false;
     if (dlpi_branches_saved(j, phase) != path->phase) return false;
-    for (uint32_t b = 0; b < j->n; b++)
-        if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_cursor at = {.ordinal = path->list[b].ordinal, .used = path->list[b].used};
+        if (!dlpi_found_go(&j->at[b].x.found, s, &at, set)) return false;
+    }
     if (set) j->streams[s - j->found.cursors.first].phase = phase;
     return true;
 }
@@ -28289,9 +28498,8 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
 static uint32_t dlpi_branches_origin(const dlp_pipe *p, const dlpi_branches *j,
                                      const dlpi_found_row *row, uint64_t *number) {
     const dlpi_branch *b = dlpi_branch_of_cell(j, row->cell);
-    const dlpi_level *l = dlpi_input_last(&b->x);
     const uint8_t *cell = dlpi_input_cell_at(p, &b->x, row->cell);
-    if (number != NULL) *number = dlpi_item_number(l, cell + row->number * l->bytes);
+    if (number != NULL) *number = dlpi_item_number(&b->x, cell, row->number);
     return (uint32_t)(b - j->at);
 }
 
@@ -28473,13 +28681,12 @@ DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) 
 
 typedef struct dlpi_joined_cell { /* the scheduler's record of a cell, beside dlpi_found_cell */
     dlpi_path before;             /* place of the stream before the cell's joined row */
-    dlpi_found_row from[DLPI_BRANCHES]; /* where the items of the row lie in cells of branches */
-    bool holds;                         /* these cells are kept until this cell is loaded */
+    bool holds;                   /* the cells of branches are kept until this cell is loaded */
 } dlpi_joined_cell;
 
 typedef struct dlpi_joined {
-    dlpi_branches j;         /* its `found` counts the joined rows of streams, and has no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
+    dlpi_found_row *from;    /* [n_cells][j.most] where the items of each row lie in branches */
     dlpi_path *at;           /* [cursors.n] place of each stream, before its present joined row */
     dlpi_path *after;        /* [cursors.n] place before the last row of the open window */
     uint32_t *kept;          /* [all_cells] cells of joined rows that need this cell of a branch */
@@ -28488,7 +28695,13 @@ typedef struct dlpi_joined {
     dlpi_stage_ops ops;          /* ops of the stage: those of `inner`, some replaced */
     dlpi_source_ops source;      /* its source ops, some replaced, too */
     const dlpi_stage_ops *inner; /* ops of the expand or pack that works on joined rows */
+    dlpi_branches j; /* its `found` counts the joined rows of streams, and has no cells */
 } dlpi_joined;
+
+/* Return where the items of the joined row of cell c lie in cells of branches. */
+static inline dlpi_found_row *dlpi_joined_from(const dlpi_joined *x, uint32_t c) {
+    return x->from + (size_t)c * x->j.most;
+}
 
 /* ---- where streams stand ---- */
 
@@ -28585,7 +28798,7 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     if (!x->cells[c].holds) return;
     x->cells[c].holds = false;
     for (uint32_t k = 0; k < dlpi_joined_items(&x->j); k++) {
-        const uint32_t b = x->cells[c].from[k].cell;
+        const uint32_t b = dlpi_joined_from(x, c)[k].cell;
         if (--x->kept[b] == 0) q->use[b].used = 0;
     }
 }
@@ -28652,7 +28865,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     to->holds = true;
     for (uint32_t k = 0; b < end; k++, b++) {
         uint64_t of;
-        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &to->from[k], &of);
+        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &dlpi_joined_from(x, c)[k], &of);
         if (k == 0) *index = of;
     }
     if (!whole) dlpi_joined_release(q, c);
@@ -28679,8 +28892,8 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
         if (x->barren || j->j.found.streams[i].rows == 0) return false;
     }
     dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
-    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
-           dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
+    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, dlpi_joined_from(j, c),
+           dlpi_joined_items(&j->j) * sizeof *j->from);
     dlpi_input_indices(cell)[0] = cell->index = index;
     cell->first = u->ordinal - index; /* random numbers go by the place of the row */
     dlpi_input_offer(p, c, u->ticket);
@@ -30191,7 +30404,7 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-#define DLPI_CACHE_LISTS 8u /* lists whose inputs a cache keeps, at most */
+#define DLPI_CACHE_LISTS 16u /* lists whose inputs a cache keeps, at most */
 #ifndef DLPIPE_NO_PARTS
 _Static_assert(DLPI_CACHE_LISTS == DLPI_BRANCHES, "lists of a cache");
 #endif /* DLPIPE_NO_PARTS */
@@ -33763,10 +33976,8 @@ DLPI_COLD static uint32_t dlpi_expand_origin(dlpi_worker *w, uint32_t s, uint32_
                                              uint32_t *list) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
-    const dlpi_level *l = dlpi_input_last(x);
     if (x->found.joins != NULL) *list = x->found.joins->origin(w->p, from->cell, NULL);
-    return dlpi_item_number(l,
-                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
+    return dlpi_item_number(x, dlpi_box_bytes(w->p, &x->found, from->cell), from->number);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -34027,8 +34238,10 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    out[n++] = (dlpi_block){offsetof(dlpi_branches, drawn),
+                            dlpi_times(streams, j->most * sizeof *j->drawn)};
     out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
 
@@ -34073,20 +34286,18 @@ static const dlpi_source_ops dlpi_branches_source = {
     .keeps = dlpi_branches_keeps,
 };
 
-static const dlpi_stage_ops dlpi_branches_ops = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_READS,
-    .seen = dlpi_found_seen,
-    .self_bytes = sizeof(dlpi_branches),
-    .check = dlpi_branches_check,
-    .layout = dlpi_branches_layout,
-    .private_words = "input tables",
-    .blocks = dlpi_branches_blocks,
-    .live = dlpi_branches_live,
-    .cells = dlpi_branches_cells_of,
-    .source = &dlpi_branches_source,
-};
+#define DLPI_BRANCHES_OPS(most) \
+    { \
+        .kind = DLP_STAGE_EXPAND, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_found_seen, \
+        .self_bytes = DLPI_BRANCHES_BYTES(most), .check = dlpi_branches_check, \
+        .layout = dlpi_branches_layout, .private_words = "input tables", \
+        .blocks = dlpi_branches_blocks, .live = dlpi_branches_live, \
+        .cells = dlpi_branches_cells_of, .source = &dlpi_branches_source, \
+    }
+
+/* The ops for few branches, and the ops for many. */
+static const dlpi_stage_ops dlpi_branches_ops[] = {DLPI_BRANCHES_OPS(DLPI_FEW_BRANCHES),
+                                                   DLPI_BRANCHES_OPS(DLPI_BRANCHES)};
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_PARTS
@@ -34276,15 +34487,19 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
                             dlpi_times(streams, sizeof *x->j.streams)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.drawn),
+                            dlpi_times(streams, x->j.most * sizeof *x->j.drawn)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, from),
+                            dlpi_times(q->n_cells, x->j.most * sizeof *x->from)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
     out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
+    for (uint32_t k = 0; k < x->j.most; k++)
         n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
     return n;
 }
@@ -34595,11 +34810,16 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
         const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
-        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
-        for (uint32_t f = 0; f < k->n; f++)
+        const bool tight = k->x.found.max_bytes > 0;
+        const uint8_t *item =
+            dlpi_found_item_at(dlpi_input_bytes(e->p, g->cell), from.number, l->bytes, tight);
+        const uint8_t *next = item + dlpi_tight_head(l);
+        for (uint32_t f = 0; f < k->n; f++) {
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
-                   item + l->at[f] + (g->first - from.first) * k->unit[f],
+                   (tight ? next : item + l->at[f]) + (g->first - from.first) * k->unit[f],
                    (size_t)(g->tokens * k->unit[f]));
+            next += (from.end - from.first) * k->unit[f];
+        }
         at += g->tokens;
     }
     for (uint32_t f = 0; f < k->n; f++)
@@ -34650,7 +34870,8 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc != 0) return rc;
     if (k->makes) to->n = (uint32_t)cell->items;
     for (uint32_t i = 0; i < cell->items; i++) {
-        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        tokens += *(const uint64_t *)(const void *)dlpi_found_item_at(bytes, i, stride,
+                                                                      k->x.found.max_bytes > 0);
         if (k->makes) to->end[i] = (uint32_t)tokens;
     }
     if (cell->items > 0 && cell->items < k->x.found.least_items)
@@ -36372,6 +36593,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
     const dlpi_block all[] = {
         {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, rows), DLP_MAX_NODES * sizeof *p->rows}, /* allocated before */
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
@@ -52178,14 +52400,33 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
-        if (m->level[i - 1].ends == 0)
+        if (m->level[i - 1].ends == 0) {
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
+            x->found.max_bytes = m->level[i - 1].maker.max_bytes;
+        }
         x->level[i].first = n;
         x->level[i].n = m->n_fields[i];
         memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
         n += m->n_fields[i];
     }
     return n;
+}
+
+/* Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind makes
+   other items of them. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
+    const dlpi_level *made = NULL;
+    for (const dlpi_level *l = m->level; l + 1 < m->level + m->n_levels; l++) {
+        if (l->maker.expand == NULL) continue;
+        if (made != NULL && made->maker.max_bytes > 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, made->row->name, "expand.max_bytes",
+                               "max_bytes is %" PRIu64 ", must be 0: \"%s\" makes other items of "
+                               "the items; only the last expand of a list can have it",
+                               made->maker.max_bytes, l->row->name);
+        made = l;
+    }
+    return DLP_OK;
 }
 
 /* Give the stage its levels, and a copy of their fields. Returns 0 or a DLP_ERR code. */
@@ -52195,8 +52436,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
-    int rc = DLP_OK;
-    if (window != NULL)
+    int rc = dlpi_makers_bytes(t, m);
+    if (rc == DLP_OK && window != NULL)
         rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
                                 &x->found.plan);
     if (rc != DLP_OK) return rc;
@@ -52334,18 +52575,21 @@ static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] = (dlpi_block){base + offsetof(dlpi_branches, seats.memory), 0};
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, base, k, out + n);
     return n;
 }
 
 /* As it is added; then it has the ops of an expand or a pack. */
-static const dlpi_stage_ops dlpi_joined_begins = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
-    .blocks = dlpi_joined_taken,
-};
+#define DLPI_JOINED_BEGINS(most) \
+    { \
+        .kind = DLP_STAGE_EXPAND, .expands = 1, DLPI_OPS_OF_INPUTS, \
+        .self_bytes = DLPI_JOINED_AT + offsetof(dlpi_joined, j) + DLPI_BRANCHES_BYTES(most), \
+        .blocks = dlpi_joined_taken, \
+    }
+
+/* The ops for few branches, and the ops for many. */
+static const dlpi_stage_ops dlpi_joined_begins[] = {DLPI_JOINED_BEGINS(DLPI_FEW_BRANCHES),
+                                                    DLPI_JOINED_BEGINS(DLPI_BRANCHES)};
 
 typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
     const dlp_node *rows;    /* the first of them; a cache of the branches may stand above it */
@@ -52877,7 +53121,7 @@ static int dlpi_table_from(const dlpi_table *t) {
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
                            "from must name the last row of each branch; there are %" PRIu32 " "
-                           "lists and pushes above \"%s\", must be 2..8",
+                           "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
     return DLP_OK;
 }
@@ -52975,7 +53219,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
-        st->ops = &dlpi_joined_begins; /* which frees the branches */
+        st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
     }
     dlpi_joined_wrap(st, x);
@@ -52995,6 +53239,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
 DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
+    uint32_t lists = 0, many;
     dlp_workers_desc w;
     dlpi_branches *j;
     dlpi_joined *x;
@@ -53010,10 +53255,14 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
+    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
+    many = lists > DLPI_FEW_BRANCHES;
+    st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
+                  NULL);
     if (st == NULL) return t->p->err.code;
     x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
     j = behind ? &x->j : st->self;
+    j->most = dlpi_branches_room(lists);
     t->at = 1;
     do {
         rc = dlpi_table_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
@@ -53483,6 +53732,8 @@ DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
+    p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
+    if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
     for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
     rc = dlpi_table_rows(&t);
     for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
@@ -53501,7 +53752,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
                               "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows%s", n,
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");
     if ((rc = dlpi_pipe_make(&p, desc, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n), err);

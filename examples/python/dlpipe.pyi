@@ -70,7 +70,9 @@ DLP_LINK_MPSC: int
 DLP_LINK_SPSC: int
 DLP_LIST: int
 DLP_LOAD: int
+DLP_LOADER_NODES: int
 DLP_MAP: int
+DLP_MAX_BRANCHES: int
 DLP_MAX_COUNTERS: int
 DLP_MAX_CPUS: int
 DLP_MAX_DIMS: int
@@ -270,7 +272,7 @@ dlp_node_cache = TypedDict('dlp_node_cache', {
     'bytes': int}, total=False)
 dlp_node_expand = TypedDict('dlp_node_expand', {
     'expand': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'max_out': int,
-    'shuffle_items': int, 'id': int, 'writes_all_bytes': int}, total=False)
+    'shuffle_items': int, 'id': int, 'writes_all_bytes': int, 'max_bytes': int}, total=False)
 dlp_node_fetch = TypedDict('dlp_node_fetch', {
     'fetch': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'in_flight': int,
     'async': Any, 'batch_pool': int, 'writes_all_bytes': int, 'of': int,

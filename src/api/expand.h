@@ -16,6 +16,10 @@
    item is what fetch writes, and DLP_SKIP leaves the item out. The list of skips does not have such
    items. Stages of items after this stage cannot have DLP_ON_ERROR_REPLACE.
 
+   A cell has room for the most items that an input may have, each of its declared size. max_bytes
+   makes the cell smaller if an input has many short ragged items, or a few long ones. The items
+   then lie in the cell by their true lengths.
+
    The order, ends, ranks, states and cells are those of >>found. Each dataset index is then a part
    of up to max_out items, and dlp_batch.index has the index of the input. In these callbacks
    dlp_item_random depends on the index and the pass. In a table (>>graph) several expanders may
@@ -46,6 +50,16 @@ typedef struct dlp_node_expand {
     int32_t writes_all_bytes; /* 1: expand promises to write every byte of the fixed-size fields of
                                  each item that it adds, and of ragged fields all rows of their
                                  length. 0: the library zeroes each item before */
+    uint64_t max_bytes; /* bytes of the fields of all items of an input together, by their true
+                           lengths: from one item of the declared size to max_out such items. Items
+                           that filters leave out do not count. Fields that maps behind the expand
+                           add do, and fields that end do not. An input with more fails with
+                           DLP_ERR_LENGTH, also where on_error leaves out single items. A cell
+                           then has room for max_bytes and for one item of the declared size. It
+                           also has 16 bytes for each of max_out items, and 8 for each field of
+                           these. Only in the last expand of a list, whose items have a ragged
+                           field. It is no part of the fingerprint. 0: a cell has room for max_out
+                           items of the declared size */
 } dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The

@@ -119,11 +119,13 @@
              push node may then set affinity and stack_bytes for that thread, and nothing else. A
              push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
              shuffles its items.
-   Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
+   Branches  A zip or mix joins 2 to 16 branches. A branch is a list, then a load, fetches, maps,
              filters and expands, as in a table without branches. Or it is a push, and maps, loads,
-             filters and expands behind it. All rows of a branch run in the cells of its inputs. The
-             rows of a branch follow each other. from of the zip or mix names the last row of each
-             branch, in the order of the table:
+             filters and expands behind it. All rows of a branch run in the cells of its inputs. A
+             state has a place of each stream in each branch. If there are more than 8 branches, it
+             may have no room for these places. Then open refuses the table, and names how many
+             branches fit. The rows of a branch follow each other. from of the zip or mix names the
+             last row of each branch, in the order of the table:
 
                {.name = "both", .from = (const char *[]){"docs", "code", NULL}, .verb = DLP_MIX,
                 .mix = {.weights = (const uint64_t[]){3, 1}}},
@@ -404,7 +406,9 @@ typedef struct dlp_node {
     dlp_node_queue queue;
 } dlp_node;
 
-#define DLP_MAX_NODES 24 /* rows of a table */
+#define DLP_MAX_NODES 96    /* rows of a table */
+#define DLP_MAX_BRANCHES 16 /* branches of a zip or mix */
+#define DLP_LOADER_NODES 24 /* rows of the table of a loader, a dlp_nodes */
 
 /* A table and its length, as the two arguments of a call. table: an array. A pointer has no length:
    compilers warn of it, and open says so. */
@@ -412,7 +416,7 @@ typedef struct dlp_node {
 
 /* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all
    memory, and start the workers (with desc.later, dlp_pipe_start starts them).
-   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..24 rows; copied, except
+   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..96 rows; copied, except
    memory that a field borrows until close. A pipe has at most 16 stages: a list is two stages, and
    fields that end are one. desc: copied; NULL means {0}. err: written on failure, may be NULL;
    err.stage is the name of a row.
@@ -446,7 +450,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 /* A table with all memory that its rows point to. The calls below fill it. Do not copy or move it,
    because its rows point into it: fill another one instead. */
 typedef struct dlp_nodes {
-    dlp_node nodes[DLP_MAX_NODES]; /* [n] */
+    dlp_node nodes[DLP_LOADER_NODES]; /* [n] */
     uint32_t n;
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
@@ -454,7 +458,7 @@ typedef struct dlp_nodes {
     dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
-    char names[DLP_MAX_NODES][32];
+    char names[DLP_LOADER_NODES][32];
 } dlp_nodes;
 
 /* Fill *to with the table of a loader, to read, change, plan or open it. Open it with

@@ -163,6 +163,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
     const dlpi_block all[] = {
         {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, rows), DLP_MAX_NODES * sizeof *p->rows}, /* allocated before */
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},

@@ -93,13 +93,16 @@ static inline dlpi_grant *dlpi_grant_of(const dlp_pipe *p, const dlpi_found *q, 
 static void dlpi_box_copy(const dlpi_found *q, uint8_t *to, const uint8_t *items, uint64_t from,
                           uint64_t n, const dlp_permutation *order) {
     const uint64_t item = q->boxes.item;
+    const bool tight = q->max_bytes > 0;
     DLPI_BOX_COPIES(to, n * item);
-    if (order == NULL) {
+    if (order == NULL && !tight) {
         q->boxes.move(q, to, items + from * item, n);
         return;
     }
-    for (uint64_t k = 0; k < n; k++)
-        q->boxes.move(q, to + k * item, items + dlp_permutation_at(order, from + k) * item, 1);
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t number = order != NULL ? dlp_permutation_at(order, from + k) : from + k;
+        q->boxes.move(q, to + k * item, dlpi_found_item_at(items, number, item, tight), 1);
+    }
 }
 
 /* Copy the items of cell c, which this worker has claimed, to the places of its grant. Returns

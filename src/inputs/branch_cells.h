@@ -27,9 +27,8 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
 static uint32_t dlpi_branches_origin(const dlp_pipe *p, const dlpi_branches *j,
                                      const dlpi_found_row *row, uint64_t *number) {
     const dlpi_branch *b = dlpi_branch_of_cell(j, row->cell);
-    const dlpi_level *l = dlpi_input_last(&b->x);
     const uint8_t *cell = dlpi_input_cell_at(p, &b->x, row->cell);
-    if (number != NULL) *number = dlpi_item_number(l, cell + row->number * l->bytes);
+    if (number != NULL) *number = dlpi_item_number(&b->x, cell, row->number);
     return (uint32_t)(b - j->at);
 }
 

@@ -45,12 +45,11 @@ typedef struct dlpi_branch {
 typedef struct dlpi_branches_stream {
     uint64_t phase; /* place of the next row in the schedule of a mix, 0..period-1; with legs: how
                        many rows were drawn */
-    uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
-    uint32_t n;
+    dlpi_found found;      /* first: the stage's self is one, too (dlpi_found_of) */
+    uint32_t n, most;      /* branches; those that its memory has room for */
     bool has_legs;         /* a mix whose table gives legs; maybe none so far */
     uint32_t n_legs;       /* of a mix, behind the first one */
     uint64_t period;       /* rows after which the first leg's schedule repeats; 0: a zip */
@@ -59,12 +58,18 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of the weights of a mix without legs, for states; 0: others */
     dlpi_leg legs[1 + DLPI_LEGS];  /* those of a mix */
     dlpi_branches_stream *streams; /* [cursors.n] */
+    uint64_t *drawn;               /* [cursors.n][most] items of each branch in known rows that are
+                                      not given */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_seatings seats;           /* those of rows behind the branches come last */
-    dlpi_branch at[DLPI_BRANCHES];
+    dlpi_branch at[DLPI_BRANCHES]; /* [most] */
 } dlpi_branches;
 
 _Static_assert(offsetof(dlpi_branches, found) == 0, "dlpi_found_of");
+
+/* Bytes of a dlpi_branches with room for so many branches. */
+#define DLPI_BRANCHES_BYTES(most) \
+    (offsetof(dlpi_branches, at) + (size_t)(most) * sizeof(dlpi_branch))
 
 static inline dlpi_branches *dlpi_branches_of(const dlpi_found *q) {
     return (dlpi_branches *)(void *)(uintptr_t)q;
@@ -78,11 +83,17 @@ static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uin
     return b;
 }
 
+/* Return the numbers `drawn` of stream i. */
+static inline uint64_t *dlpi_branches_counts(const dlpi_branches *j, uint32_t i) {
+    return j->drawn + (size_t)i * j->most;
+}
+
 /* Begin an epoch in the rows of stream i. */
 DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
-    j->streams[i] = (dlpi_branches_stream){.phase = 0};
+    j->streams[i].phase = 0;
+    memset(dlpi_branches_counts(j, i), 0, j->n * sizeof *j->drawn);
     if (j->period > 0 && !j->has_legs)
         j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, 0, j->period);
 }
@@ -170,7 +181,8 @@ static int dlpi_branches_ends(const dlpi_found *q, uint32_t i, uint64_t rows) {
     const dlpi_branches *j = dlpi_branches_of(q);
     uint64_t needs[DLPI_BRANCHES];
     int ends = 0;
-    for (uint32_t b = 0; b < j->n; b++) needs[b] = j->period == 0 ? rows : j->streams[i].drawn[b];
+    for (uint32_t b = 0; b < j->n; b++)
+        needs[b] = j->period == 0 ? rows : dlpi_branches_counts(j, i)[b];
     for (uint64_t r = q->streams[i].rows; j->period > 0 && r < rows; r++)
         needs[dlpi_branches_drawn(j, i, r)]++;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -197,14 +209,14 @@ static uint64_t dlpi_branches_zipped(dlpi_branches *j, uint32_t i) {
 /* Count the rows of stream i that became known since its `rows` was set last. For a mix the items
    of these rows are noted as drawn. */
 static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
-    dlpi_branches_stream *x = &j->streams[i];
+    uint64_t *drawn = dlpi_branches_counts(j, i);
     const uint64_t rows = j->found.streams[i].rows;
     uint64_t more = 0;
     if (j->period == 0) return dlpi_branches_zipped(j, i);
     for (;; more++) {
         const uint32_t b = dlpi_branches_drawn(j, i, rows + more);
-        if (x->drawn[b] == j->at[b].x.found.streams[i].rows) return more;
-        x->drawn[b]++;
+        if (drawn[b] == j->at[b].x.found.streams[i].rows) return more;
+        drawn[b]++;
     }
 }
 
@@ -221,7 +233,7 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     *end = j->n;
     if (j->period == 0) return 0;
     b = dlpi_branches_drawn(j, i, 0);
-    x->drawn[b]--;
+    dlpi_branches_counts(j, i)[b]--;
     x->phase++;
     if (x->phase == j->period && !j->has_legs) x->phase = 0;
     *end = b + 1;
@@ -280,7 +292,10 @@ static uint64_t dlpi_branches_saved(const dlpi_branches *j, uint64_t phase) {
 static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
     *to = (dlpi_path){.phase = dlpi_branches_saved(j, j->streams[i].phase)};
-    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_cursor *at = &j->at[b].x.found.streams[i].at;
+        to->list[b] = (dlpi_list_place){at->ordinal, at->used};
+    }
 }
 
 /* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
@@ -291,8 +306,10 @@ static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path,
     const uint64_t phase = j->has_legs ? draw : path->phase;
     if (!j->has_legs && j->period > 0 && phase >= j->period) return false;
     if (dlpi_branches_saved(j, phase) != path->phase) return false;
-    for (uint32_t b = 0; b < j->n; b++)
-        if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_cursor at = {.ordinal = path->list[b].ordinal, .used = path->list[b].used};
+        if (!dlpi_found_go(&j->at[b].x.found, s, &at, set)) return false;
+    }
     if (set) j->streams[s - j->found.cursors.first].phase = phase;
     return true;
 }

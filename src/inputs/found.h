@@ -333,12 +333,13 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
 static uint64_t dlpi_found_group(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t h) {
     dlpi_found *q = dlpi_found_of(p);
     const uint64_t group = q->plan.group, whole = n / group, stride = q->boxes.stride;
-    const uint8_t *lengths = dlpi_box_bytes(p, q, 0) + q->plan.by * 8;
+    const uint8_t *cells = dlpi_box_bytes(p, q, 0);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     dlp_permutation *turn = &q->window_orders[i];
     for (uint64_t k = 0; k < n; k++) {
-        const uint64_t at = row[k].cell * stride + row[k].number * q->boxes.item;
-        const uint64_t length = *(const uint64_t *)(const void *)(lengths + at);
+        const uint8_t *item = dlpi_found_item_at(cells + row[k].cell * stride, row[k].number,
+                                                 q->boxes.item, dlpi_found_tight(q));
+        const uint64_t length = ((const uint64_t *)(const void *)item)[q->plan.by];
         h = dlpi_absorb(h, length);
         q->keys[k] = length << 32 | k;
     }

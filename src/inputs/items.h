@@ -91,11 +91,12 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
-    dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
-    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
-    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
-    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
-    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlp_node_load part;  /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;    /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;    /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at; /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;  /* bytes of all items that an input may have */
+    uint64_t items_at; /* bytes from the beginning of a cell to its first item, if they lie tight */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
     dlpi_seatings seats;   /* not in a branch */
@@ -129,12 +130,34 @@ static inline const dlpi_level *dlpi_input_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
+/* Return the level whose maker made the items of level l, which is not the first: fields may have
+   ended in between. */
+static inline const dlpi_level *dlpi_level_maker(const dlpi_level *l) {
+    do l--;
+    while (l->maker.expand == NULL);
+    return l;
+}
+
 /* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
    the fields of the levels above the first. */
 static const dlp_field *dlpi_input_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
     const dlpi_level *l = dlpi_input_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
+}
+
+/* Return the bytes that stand before the fields of an item that lies tight: the lengths of its
+   fields, and its number, if it has one. */
+static inline uint64_t dlpi_tight_head(const dlpi_level *l) {
+    return l->fs.n * UINT64_C(8) + (l->number_at > 0 ? 8 : 0);
+}
+
+/* Place the items of an input that lie tight: offsets of all items and of their end, and behind
+   these the items. Returns the bytes that they may have together. */
+static uint64_t dlpi_tight_place(dlpi_expand *x) {
+    const uint64_t most = x->found.most_items, head = dlpi_tight_head(dlpi_input_last(x)) + 8;
+    x->items_at = dlpi_times(most + 1, 8);
+    return dlpi_sum(dlpi_sum(x->items_at, dlpi_times(most, head)), x->found.max_bytes);
 }
 
 /* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
@@ -214,11 +237,17 @@ static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l)
     return x->has_rooms && l >= x->level + x->n_read;
 }
 
-/* Give the one item of each level before the last its offset: in the worker's room, or in the cell,
-   from byte `at` of the cell on. Returns the bytes that a cell needs. */
+/* Return how many levels have one item at a time: all but the last. If items lie tight, the last
+   one, too: an item is made in a place of the declared size, and then copied. */
+static inline uint32_t dlpi_levels_single(const dlpi_expand *x) {
+    return x->n_levels - (x->found.max_bytes == 0);
+}
+
+/* Give the one item of such a level its offset: in the worker's room, or in the cell, from byte
+   `at` of the cell on. Returns the bytes that a cell needs. */
 static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
     uint64_t room = 0;
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++) {
+    for (uint32_t i = 0; i < dlpi_levels_single(x); i++) {
         dlpi_level *l = &x->level[i];
         uint64_t *end = dlpi_level_in_room(x, l) ? &room : &at;
         l->scratch = dlpi_round_up(*end, 64);
@@ -230,7 +259,7 @@ static uint64_t dlpi_levels_scratch(dlpi_expand *x, uint64_t at) {
 /* Return the bytes of a worker's room, without the guard bytes around it. */
 static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+    for (uint32_t i = 0; i < dlpi_levels_single(x); i++)
         if (dlpi_level_in_room(x, &x->level[i])) bytes = x->level[i].scratch + x->level[i].bytes;
     return bytes;
 }
@@ -258,11 +287,11 @@ static uint8_t *dlpi_room_of(const dlpi_worker *w, const dlpi_expand *x) {
     return x->rooms + (DLPI_LINE - (uintptr_t)x->rooms % DLPI_LINE) + at;
 }
 
-/* Return where the item of level l that is made now lies. An item of the last level lies at `next`;
-   others lie in the cell's bytes `cell`, or in the worker's room. */
+/* Return where the item of level l that is made now lies. An item of the last level lies at `next`,
+   unless items lie tight. Others lie in the cell's bytes `cell`, or in the worker's room. */
 static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, const dlpi_level *l,
                                  uint8_t *cell, uint8_t *next) {
-    if (l->maker.max_out == 0) return next;
+    if (l->maker.max_out == 0 && x->found.max_bytes == 0) return next;
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
@@ -374,8 +403,9 @@ static void dlpi_arrived_place(dlpi_expand *x) {
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
     q->d.max_part_bytes =
-        dlpi_sum(x->arrived_at, q->joins != NULL ? DLPI_BRANCHES * sizeof(dlpi_found_row)
-                                                 : dlpi_times(q->most_run, x->level->bytes));
+        dlpi_sum(x->arrived_at, q->joins != NULL
+                                    ? dlpi_branches_room(q->cursors.lists) * sizeof(dlpi_found_row)
+                                    : dlpi_times(q->most_run, x->level->bytes));
 }
 
 /* Return the bytes of record k of cell c. */
@@ -391,10 +421,13 @@ static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_
     return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
 }
 
-/* Return the number of the item of level l at `from`. */
-static uint32_t dlpi_item_number(const dlpi_level *l, const uint8_t *from) {
+/* Return the number of item `at` of x among those at `bytes`, which are a cell's, or a box's. */
+static uint32_t dlpi_item_number(const dlpi_expand *x, const uint8_t *bytes, uint64_t at) {
+    const dlpi_level *l = dlpi_input_last(x);
+    const bool tight = dlpi_found_tight(&x->found);
+    const uint8_t *from = dlpi_found_item_at(bytes, at, l->bytes, tight);
     uint32_t n = 0;
-    if (l->number_at > 0) memcpy(&n, from + l->number_at, sizeof n);
+    if (l->number_at > 0) memcpy(&n, from + (tight ? l->fs.n * 8u : l->number_at), sizeof n);
     return n;
 }
 
@@ -428,10 +461,29 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
+/* Copy the fields of an item of level l that lies tight at `from`. to: the item's place, where each
+   field has its declared size. */
+static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *from) {
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    memcpy(to, from, l->fs.n * 8u);
+    if (l->number_at > 0) memcpy(to + l->number_at, from + l->fs.n * 8u, 4);
+    from += dlpi_tight_head(l);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
+        memcpy(to + l->at[f], from, n);
+        from += n;
+    }
+}
+
 /* Copy n items of the last level of q, a source whose items are copied into boxes. If a
-   field is ragged, only the rows that the lengths tell are copied. */
+   field is ragged, only the rows that the lengths tell are copied. Items that lie tight come one at
+   a time. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
+    if (q->max_bytes > 0) {
+        dlpi_tight_move(l, to, from);
+        return;
+    }
     if (!l->fs.any_ragged) {
         memcpy(to, from, (size_t)(n * l->bytes));
         return;

@@ -26,13 +26,12 @@
 
 typedef struct dlpi_joined_cell { /* the scheduler's record of a cell, beside dlpi_found_cell */
     dlpi_path before;             /* place of the stream before the cell's joined row */
-    dlpi_found_row from[DLPI_BRANCHES]; /* where the items of the row lie in cells of branches */
-    bool holds;                         /* these cells are kept until this cell is loaded */
+    bool holds;                   /* the cells of branches are kept until this cell is loaded */
 } dlpi_joined_cell;
 
 typedef struct dlpi_joined {
-    dlpi_branches j;         /* its `found` counts the joined rows of streams, and has no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
+    dlpi_found_row *from;    /* [n_cells][j.most] where the items of each row lie in branches */
     dlpi_path *at;           /* [cursors.n] place of each stream, before its present joined row */
     dlpi_path *after;        /* [cursors.n] place before the last row of the open window */
     uint32_t *kept;          /* [all_cells] cells of joined rows that need this cell of a branch */
@@ -41,7 +40,13 @@ typedef struct dlpi_joined {
     dlpi_stage_ops ops;          /* ops of the stage: those of `inner`, some replaced */
     dlpi_source_ops source;      /* its source ops, some replaced, too */
     const dlpi_stage_ops *inner; /* ops of the expand or pack that works on joined rows */
+    dlpi_branches j; /* its `found` counts the joined rows of streams, and has no cells */
 } dlpi_joined;
+
+/* Return where the items of the joined row of cell c lie in cells of branches. */
+static inline dlpi_found_row *dlpi_joined_from(const dlpi_joined *x, uint32_t c) {
+    return x->from + (size_t)c * x->j.most;
+}
 
 /* ---- where streams stand ---- */
 
@@ -138,7 +143,7 @@ static void dlpi_joined_release(dlpi_found *q, uint32_t c) {
     if (!x->cells[c].holds) return;
     x->cells[c].holds = false;
     for (uint32_t k = 0; k < dlpi_joined_items(&x->j); k++) {
-        const uint32_t b = x->cells[c].from[k].cell;
+        const uint32_t b = dlpi_joined_from(x, c)[k].cell;
         if (--x->kept[b] == 0) q->use[b].used = 0;
     }
 }
@@ -205,7 +210,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     to->holds = true;
     for (uint32_t k = 0; b < end; k++, b++) {
         uint64_t of;
-        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &to->from[k], &of);
+        whole &= dlpi_joined_item(p, x, &x->j.at[b].x.found, i, &dlpi_joined_from(x, c)[k], &of);
         if (k == 0) *index = of;
     }
     if (!whole) dlpi_joined_release(q, c);
@@ -232,8 +237,8 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
         if (x->barren || j->j.found.streams[i].rows == 0) return false;
     }
     dlpi_found_enlist(p, q, x, c, q->epoch, dlpi_joined_key(&j->j, &j->cells[c].before), 1);
-    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, j->cells[c].from,
-           dlpi_joined_items(&j->j) * sizeof *j->cells[c].from);
+    memcpy(dlpi_input_bytes(p, c) + made->arrived_at, dlpi_joined_from(j, c),
+           dlpi_joined_items(&j->j) * sizeof *j->from);
     dlpi_input_indices(cell)[0] = cell->index = index;
     cell->first = u->ordinal - index; /* random numbers go by the place of the row */
     dlpi_input_offer(p, c, u->ticket);

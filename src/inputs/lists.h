@@ -112,6 +112,14 @@ typedef struct dlpi_found_row {
                               most_items places */
 } dlpi_found_row;
 
+/* Return where item `number` of the items at `bytes` lies. Each has `stride` bytes. tight: they lie
+   by their true lengths, and their offsets from `bytes` stand there. */
+static inline const uint8_t *dlpi_found_item_at(const uint8_t *bytes, uint64_t number,
+                                                uint64_t stride, bool tight) {
+    if (!tight) return bytes + number * stride;
+    return bytes + ((const uint64_t *)(const void *)bytes)[number];
+}
+
 struct dlpi_arrivals;
 
 /* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
@@ -198,7 +206,9 @@ typedef struct dlpi_found {
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     dlpi_found_boxes boxes;           /* items of a stream are copied into boxes */
-    bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
+    uint64_t max_bytes; /* of the items of an input, which then lie tight in the cell; 0: they have
+                           equal places */
+    bool arrives;       /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -233,6 +243,11 @@ typedef struct dlpi_found {
     dlpi_agreed agreed;
     dlpi_found_early early;
 } dlpi_found;
+
+/* True if the rows of q lie tight where they are copied from: in cells, and not in boxes. */
+static inline bool dlpi_found_tight(const dlpi_found *q) {
+    return q->max_bytes > 0 && q->boxes.each == 0;
+}
 
 /* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
 static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {

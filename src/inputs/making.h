@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/expand, system/inputs/inputs_random */
+/* tests: system/stages/expand, system/stages/expand_bytes, system/inputs/inputs_random */
 #include "api/expand.h"
 #include "inputs/reads.h"
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
@@ -11,8 +11,8 @@
 
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
-   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
-   requests, too. */
+   an input are shuffled, lie tight or may be left out. It is 1 with loads, packs, joined branches
+   and requests, too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     const bool boxes = q->boxes.each > 0;
@@ -25,7 +25,8 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
         x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
+        q->max_bytes > 0 || q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) ||
+        all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -47,13 +48,39 @@ static uint64_t dlpi_input_cell(dlpi_expand *x) {
     return dlpi_sum(x->part_at, x->part.max_part_bytes);
 }
 
+/* Check expand.max_bytes against the fields of the items that rows are made of. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD static int dlpi_tight_check(dlp_pipe *p, const dlpi_expand *x) {
+    const uint64_t got = x->found.max_bytes;
+    const dlpi_level *l = dlpi_input_last(x);
+    const char *name;
+    uint64_t one = 0, all;
+    if (got == 0) return DLP_OK;
+    name = dlpi_level_maker(l)->row->name;
+    for (uint32_t f = 0; f < l->fs.n; f++) one += l->fs.at[f].row_bytes;
+    all = dlpi_times(x->found.most_items, one);
+    if (!l->fs.any_ragged)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "expand.max_bytes",
+                           "max_bytes is %" PRIu64 ", must be 0: no field of the items is ragged, "
+                           "so all items have the same bytes; lower max_out",
+                           got);
+    if (got >= one && got <= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, name, "expand.max_bytes",
+                       "max_bytes is %" PRIu64 ", must be %" PRIu64 "..%" PRIu64
+                       ": from one item of the declared size to all that an input may have",
+                       got, one, all);
+}
+
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
    the levels above the first. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                             const dlp_field *made) {
-    const int rc = dlpi_levels_places(p, st, x, made);
+    int rc = dlpi_levels_places(p, st, x, made);
+    if (rc == DLP_OK) rc = dlpi_tight_check(p, x);
     if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
+    x->one_bytes = x->found.max_bytes > 0
+                       ? dlpi_tight_place(x)
+                       : dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
     x->found.most_run = dlpi_input_most_run(p, x);
     x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
@@ -75,6 +102,8 @@ typedef struct dlpi_line {
     uint32_t c;             /* the input's cell */
     uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
     uint64_t made;          /* items made so far */
+    uint64_t bytes;         /* bytes of their fields, if they lie tight */
+    bool full;              /* the next item has more bytes than are left */
     uint64_t left_out;      /* items behind a maker that failed and were left out */
     uint64_t number, added; /* of items with numbers: that of the present one; items that the last
                                maker made in the calls before the present one */
@@ -119,10 +148,42 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
+/* Copy the finished item of the last level behind those that lie tight in the cell. Returns 0, or
+   DLP_ERR_LENGTH if the items have more bytes than expand.max_bytes. */
+DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
+    const uint8_t *from = dlpi_line_place(b, l);
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
+    uint8_t *to;
+    for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
+    if (bytes > b->by->found.max_bytes) {
+        b->full = true;
+        b->w->note.row = dlpi_level_maker(l)->row;
+        return dlpi_say(b->w, DLP_ERR_LENGTH,
+                        "the items of the input have %" PRIu64 " bytes up to this one, max_bytes "
+                        "is %" PRIu64 "; raise it",
+                        bytes, b->by->found.max_bytes);
+    }
+    if (b->made++ == 0) *at = b->by->items_at;
+    to = b->items + *at;
+    memcpy(to, from, l->fs.n * 8u);
+    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
+    to += dlpi_tight_head(l);
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
+        memcpy(to, from + l->at[f], n);
+        to += n;
+    }
+    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    b->bytes = bytes;
+    return 0;
+}
+
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
    an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    if (b->by->found.max_bytes > 0) return dlpi_line_append(b, l);
     b->made++;
     return 0;
 }
@@ -158,7 +219,7 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     dlpi_worker *w = b->w;
     const dlpi_policy d = dlpi_policy_now(w);
     const int64_t most = d.max_skips == 0 ? INT64_MAX : d.max_skips == DLP_NONE ? 0 : d.max_skips;
-    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) ||
+    if (d.on_error != DLP_ON_ERROR_DROP || dlpi_never_skipped(code) || b->full ||
         dlpi_tries_left(w, dlpi_fate_tries(b->of->rec), code))
         return false;
     if (b->left_out == 0) dlpi_input_error(w, b->of, code);
@@ -234,7 +295,7 @@ static bool dlpi_line_deepest(const dlpi_line *b, const dlpi_level *l) {
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
-    const uint64_t before = b->made;
+    const uint64_t before = b->made, bytes = b->bytes;
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
@@ -248,14 +309,15 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.wrong = 0;
     m.above = false;
     m.writes_all = l->maker.writes_all_bytes != 0;
-    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
+              b->by->found.max_bytes > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (dlpi_line_deepest(b, m.to)) b->added += m.added;
-    if (rc != 0 || m.above) b->made = before;
+    if (rc != 0 || m.above) b->made = before, b->bytes = bytes;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
@@ -322,7 +384,10 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
-    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
+    if (rc != 0) return rc;
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, &b->given);
+    b->made++;
+    return 0;
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -401,13 +466,19 @@ static int dlpi_line_load(dlpi_line *b) {
 }
 
 /* Check the lengths of all items of the input once more, because a callback may have written them
-   after its item was complete. Returns 0, or DLP_ERR_LENGTH. */
+   after its item was complete. Items that lie tight are copies. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
-    for (uint64_t i = 0; i < b->made && rc == 0; i++)
+    for (uint64_t i = 0; i < b->made && rc == 0 && b->by->found.max_bytes == 0; i++)
         rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
+}
+
+/* Return the bytes from the first of all items made of the input to their end. */
+static inline uint64_t dlpi_line_bytes(const dlpi_line *b) {
+    if (b->by->found.max_bytes == 0) return b->made * b->last->bytes;
+    return b->made > 0 ? ((const uint64_t *)(const void *)b->items)[b->made] : 0;
 }
 
 /* True if a callback drew random numbers for the present input. The cache keeps no such input. */
@@ -425,7 +496,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->last = dlpi_input_last(x);
     b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
-    b->left_out = b->number = 0;
+    b->left_out = b->number = b->bytes = 0;
+    b->full = false;
     b->given = dlpi_input_given(w, x, b->of);
 }
 
@@ -453,9 +525,11 @@ static int dlpi_line_make(dlpi_line *b) {
     dlpi_redzone room;
     int rc;
     b->made = 0;
+    b->bytes = 0;
+    b->full = false;
     if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
     if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
-        return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
+        return cell->items = b->made, cell->bytes = dlpi_line_bytes(b), 0;
     w->note.used_random = 0;
     b->added = 0;
     if (b->last->number_at > 0 && x->found.joins != NULL)
@@ -472,7 +546,8 @@ static int dlpi_line_make(dlpi_line *b) {
     if (rc != 0 && !dlpi_input_waits(w, rc)) rc = dlpi_item_returned(w, rc);
     rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
-    cell->bytes = (cell->items = b->made) * b->last->bytes;
+    cell->items = b->made;
+    cell->bytes = dlpi_line_bytes(b);
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (b->left_out > 0) cell->error.epoch = (uint64_t)(b->most > 0 ? b->most : DLP_NONE);
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
@@ -499,10 +574,11 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
-           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->input.fetch != NULL && x->found.max_bytes == 0 &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && dlpi_input_last(x)->number_at == 0 && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by,
@@ -543,14 +619,16 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
    0. */
 static int dlpi_input_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
-    const uint8_t *from = it->part->data;
-    const uint64_t *lengths = it->part->data;
     const dlpi_level *l = dlpi_input_last(x);
-    from += it->part->item * l->bytes;
-    lengths += it->part->item * (l->bytes / 8);
+    const bool tight = dlpi_found_tight(&x->found);
+    const uint8_t *from = dlpi_found_item_at(it->part->data, it->part->item, l->bytes, tight);
+    const uint8_t *next = from + dlpi_tight_head(l);
+    const uint64_t *lengths = (const uint64_t *)(const void *)from;
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
-        memcpy(it->data[f], from + l->at[f], dlpi_field_used(d, d->f.ragged ? lengths[f] : 0));
+        const size_t n = dlpi_field_used(d, d->f.ragged ? lengths[f] : 0);
+        memcpy(it->data[f], tight ? next : from + l->at[f], n);
+        next += n;
         if (d->f.ragged) it->length[f] = lengths[f];
     }
     return 0;

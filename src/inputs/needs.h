@@ -137,6 +137,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
     const dlpi_cursors *c = &q->all->cursors;
+    const uint32_t fit = dlpi_cursors_fit(c), few = dlpi_cursors_lists_fit(*c);
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     if (dlpi_is_shared(p) && p->d.agree != NULL)
@@ -144,11 +145,17 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
                            p->sharing->words);
-    if (c->n > dlpi_cursors_fit(c))
+    if (c->n > fit && few > 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
+                           "a state has no room for the places of %" PRIu32 " streams in %" PRIu32
+                           " branches; %" PRIu32 " branches fit, or %" PRIu32 " streams; set fewer "
+                           "of one of the two",
+                           c->n, c->lists, few, fit);
+    if (c->n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            "; set fewer streams, or use more ranks",
-                           c->n, dlpi_cursors_fit(c));
+                           c->n, fit);
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);

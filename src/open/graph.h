@@ -249,6 +249,8 @@ static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
+    p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
+    if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
     for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
     rc = dlpi_table_rows(&t);
     for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
@@ -266,7 +268,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
                               "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows%s", n,
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");
     if ((rc = dlpi_pipe_make(&p, desc, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n), err);

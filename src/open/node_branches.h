@@ -377,7 +377,7 @@ static int dlpi_table_from(const dlpi_table *t) {
     if (join->from == NULL || join->from[k] != NULL || lists < 2 || lists > DLPI_BRANCHES)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
                            "from must name the last row of each branch; there are %" PRIu32 " "
-                           "lists and pushes above \"%s\", must be 2..8",
+                           "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
     return DLP_OK;
 }
@@ -471,7 +471,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
-        st->ops = &dlpi_joined_begins; /* which frees the branches */
+        st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
     }
     dlpi_joined_wrap(st, x);
@@ -490,6 +490,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
    a DLP_ERR code. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
+    uint32_t lists = 0, many;
     dlp_workers_desc w;
     dlpi_branches *j;
     dlpi_joined *x;
@@ -505,10 +506,14 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    st = dlpi_add(t->p, behind ? &dlpi_joined_begins : &dlpi_branches_ops, "branches", NULL);
+    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
+    many = lists > DLPI_FEW_BRANCHES;
+    st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
+                  NULL);
     if (st == NULL) return t->p->err.code;
     x = behind ? (dlpi_joined *)(void *)((uint8_t *)st->self + DLPI_JOINED_AT) : NULL;
     j = behind ? &x->j : st->self;
+    j->most = dlpi_branches_room(lists);
     t->at = 1;
     do {
         rc = dlpi_table_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);

@@ -23,18 +23,21 @@ static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] = (dlpi_block){base + offsetof(dlpi_branches, seats.memory), 0};
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, base, k, out + n);
     return n;
 }
 
 /* As it is added; then it has the ops of an expand or a pack. */
-static const dlpi_stage_ops dlpi_joined_begins = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = DLPI_JOINED_AT + sizeof(dlpi_joined),
-    .blocks = dlpi_joined_taken,
-};
+#define DLPI_JOINED_BEGINS(most) \
+    { \
+        .kind = DLP_STAGE_EXPAND, .expands = 1, DLPI_OPS_OF_INPUTS, \
+        .self_bytes = DLPI_JOINED_AT + offsetof(dlpi_joined, j) + DLPI_BRANCHES_BYTES(most), \
+        .blocks = dlpi_joined_taken, \
+    }
+
+/* The ops for few branches, and the ops for many. */
+static const dlpi_stage_ops dlpi_joined_begins[] = {DLPI_JOINED_BEGINS(DLPI_FEW_BRANCHES),
+                                                    DLPI_JOINED_BEGINS(DLPI_BRANCHES)};
 
 typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
     const dlp_node *rows;    /* the first of them; a cache of the branches may stand above it */

@@ -689,8 +689,10 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
-        if (m->level[i - 1].ends == 0)
+        if (m->level[i - 1].ends == 0) {
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
+            x->found.max_bytes = m->level[i - 1].maker.max_bytes;
+        }
         x->level[i].first = n;
         x->level[i].n = m->n_fields[i];
         memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
@@ -699,14 +701,30 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     return n;
 }
 
+/* Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind makes
+   other items of them. Returns 0 or a DLP_ERR code. */
+static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
+    const dlpi_level *made = NULL;
+    for (const dlpi_level *l = m->level; l + 1 < m->level + m->n_levels; l++) {
+        if (l->maker.expand == NULL) continue;
+        if (made != NULL && made->maker.max_bytes > 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, made->row->name, "expand.max_bytes",
+                               "max_bytes is %" PRIu64 ", must be 0: \"%s\" makes other items of "
+                               "the items; only the last expand of a list can have it",
+                               made->maker.max_bytes, l->row->name);
+        made = l;
+    }
+    return DLP_OK;
+}
+
 /* Give the stage its levels, and a copy of their fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
-    int rc = DLP_OK;
-    if (window != NULL)
+    int rc = dlpi_makers_bytes(t, m);
+    if (rc == DLP_OK && window != NULL)
         rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
                                 &x->found.plan);
     if (rc != DLP_OK) return rc;

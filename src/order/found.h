@@ -168,11 +168,17 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
 #define DLPI_CURSORS_NEAR 0x8000u
 #define DLPI_CURSORS_LONG UINT32_MAX /* bytes of places that a state has no room for */
 #define DLPI_CURSORS_WIDE 2048u /* bytes of the places of a rank, before they are brought near */
-#define DLPI_BRANCHES 8u        /* lists that are joined, at most */
+#define DLPI_BRANCHES DLP_MAX_BRANCHES /* lists that are joined, at most */
+#define DLPI_FEW_BRANCHES 8u /* most tables have no more: memory is for as many at least */
 #define DLPI_CURSORS_FIELDS (2 * DLPI_BRANCHES + 5)
 
 /* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) { return most == 0 ? 1u : 64u - DLPI_CLZ(most); }
+
+/* Return how many joined lists memory is for, if there are `lists`. */
+static inline uint32_t dlpi_branches_room(uint32_t lists) {
+    return lists > DLPI_FEW_BRANCHES ? DLPI_BRANCHES : DLPI_FEW_BRANCHES;
+}
 
 /* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
    room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
@@ -288,6 +294,14 @@ DLPI_COLD static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     return narrow > room / bits ? narrow : room / bits;
 }
 
+/* Return how many of the joined lists of c fit into a state, with all streams of c. 0: there are so
+   few lists that the streams are too many. */
+DLPI_COLD static uint32_t dlpi_cursors_lists_fit(dlpi_cursors c) {
+    if (c.lists <= DLPI_FEW_BRANCHES) return 0;
+    while (c.lists > 0 && c.n > dlpi_cursors_fit(&c)) c.lists--;
+    return c.lists;
+}
+
 /* Write the header before the places into the zeros at `at` (put), or read it. Returns false if the
    header that was read is not valid. */
 static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
@@ -319,9 +333,13 @@ static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
 
 /* ---- paths ---- */
 
+typedef struct dlpi_list_place { /* a cursor in a joined list, which has no window */
+    uint64_t ordinal, used;
+} dlpi_list_place;
+
 typedef struct dlpi_path {
-    dlpi_cursor list[DLPI_BRANCHES]; /* the cursor in each joined list */
-    uint64_t phase;                  /* the phase of a mix */
+    dlpi_list_place list[DLPI_BRANCHES]; /* the place in each joined list */
+    uint64_t phase;                      /* the phase of a mix */
     dlpi_cursor row; /* items made of joined rows: what of the row is used, and place and check of a
                         window. If no lists are joined: the stream's cursor */
 } dlpi_path;
@@ -340,7 +358,7 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
     uint8_t bits[DLPI_CURSORS_FIELDS];
     const uint32_t n = dlpi_cursors_fields(c, bits), lists = 2 * c->lists;
     for (uint32_t f = 0; f < lists; f++) {
-        dlpi_cursor *of = &x->list[f / 2];
+        dlpi_list_place *of = &x->list[f / 2];
         dlpi_bits_move(at, &bit, bits[f], f % 2 ? &of->used : &of->ordinal, put);
     }
     for (uint32_t f = lists; f < n; f++) dlpi_bits_move(at, &bit, bits[f], own[f - lists], put);

@@ -227,7 +227,7 @@ typedef struct dlpi_reader {
     void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error; by any thread */
 } dlpi_reader;
 
-#define DLPI_BLOCKS 80 /* blocks of heap memory of a stage, or of the pipe itself, at most */
+#define DLPI_BLOCKS 130 /* blocks of heap memory of a stage, or of the pipe itself, at most */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 

@@ -425,8 +425,8 @@ struct dlp_pipe {
     int n_staffed;                    /* [n_work, n_staffed) stages with cells of their own */
     dlpi_fields items, batches;       /* the fields laid out in an item cell, and in a batch cell */
     dlpi_datasets datasets;
-    const char *node;                   /* name of the table's row that is being added; else NULL */
-    dlpi_table_row rows[DLP_MAX_NODES]; /* of the table */
+    const char *node;        /* name of the table's row that is being added; else NULL */
+    dlpi_table_row *rows;    /* [DLP_MAX_NODES] of the table */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* 1: items have cells of their own; 0: they lie in the batch cell */
     int item_area;           /* DLPI_REC_CELLS or DLPI_REC_ITEM_CELLS: where items are written */

@@ -175,8 +175,10 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    out[n++] = (dlpi_block){offsetof(dlpi_branches, drawn),
+                            dlpi_times(streams, j->most * sizeof *j->drawn)};
     out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
 
@@ -221,17 +223,15 @@ static const dlpi_source_ops dlpi_branches_source = {
     .keeps = dlpi_branches_keeps,
 };
 
-static const dlpi_stage_ops dlpi_branches_ops = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_READS,
-    .seen = dlpi_found_seen,
-    .self_bytes = sizeof(dlpi_branches),
-    .check = dlpi_branches_check,
-    .layout = dlpi_branches_layout,
-    .private_words = "input tables",
-    .blocks = dlpi_branches_blocks,
-    .live = dlpi_branches_live,
-    .cells = dlpi_branches_cells_of,
-    .source = &dlpi_branches_source,
-};
+#define DLPI_BRANCHES_OPS(most) \
+    { \
+        .kind = DLP_STAGE_EXPAND, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_found_seen, \
+        .self_bytes = DLPI_BRANCHES_BYTES(most), .check = dlpi_branches_check, \
+        .layout = dlpi_branches_layout, .private_words = "input tables", \
+        .blocks = dlpi_branches_blocks, .live = dlpi_branches_live, \
+        .cells = dlpi_branches_cells_of, .source = &dlpi_branches_source, \
+    }
+
+/* The ops for few branches, and the ops for many. */
+static const dlpi_stage_ops dlpi_branches_ops[] = {DLPI_BRANCHES_OPS(DLPI_FEW_BRANCHES),
+                                                   DLPI_BRANCHES_OPS(DLPI_BRANCHES)};

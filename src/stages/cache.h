@@ -44,7 +44,7 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-#define DLPI_CACHE_LISTS 8u /* lists whose inputs a cache keeps, at most */
+#define DLPI_CACHE_LISTS 16u /* lists whose inputs a cache keeps, at most */
 _Static_assert(DLPI_CACHE_LISTS == DLPI_BRANCHES, "lists of a cache"); /* needs: parts */
 
 typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list */

@@ -133,10 +133,8 @@ DLPI_COLD static uint32_t dlpi_expand_origin(dlpi_worker *w, uint32_t s, uint32_
                                              uint32_t *list) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
-    const dlpi_level *l = dlpi_input_last(x);
     if (x->found.joins != NULL) *list = x->found.joins->origin(w->p, from->cell, NULL);
-    return dlpi_item_number(l,
-                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
+    return dlpi_item_number(x, dlpi_box_bytes(w->p, &x->found, from->cell), from->number);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {

@@ -189,15 +189,19 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
                             dlpi_times(streams, sizeof *x->j.streams)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.drawn),
+                            dlpi_times(streams, x->j.most * sizeof *x->j.drawn)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
+    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, from),
+                            dlpi_times(q->n_cells, x->j.most * sizeof *x->from)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, at), dlpi_times(streams, sizeof *x->at)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
     out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
-    for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
+    for (uint32_t k = 0; k < x->j.most; k++)
         n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
     return n;
 }

@@ -264,11 +264,16 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
         const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
-        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
-        for (uint32_t f = 0; f < k->n; f++)
+        const bool tight = k->x.found.max_bytes > 0;
+        const uint8_t *item =
+            dlpi_found_item_at(dlpi_input_bytes(e->p, g->cell), from.number, l->bytes, tight);
+        const uint8_t *next = item + dlpi_tight_head(l);
+        for (uint32_t f = 0; f < k->n; f++) {
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
-                   item + l->at[f] + (g->first - from.first) * k->unit[f],
+                   (tight ? next : item + l->at[f]) + (g->first - from.first) * k->unit[f],
                    (size_t)(g->tokens * k->unit[f]));
+            next += (from.end - from.first) * k->unit[f];
+        }
         at += g->tokens;
     }
     for (uint32_t f = 0; f < k->n; f++)
@@ -319,7 +324,8 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc != 0) return rc;
     if (k->makes) to->n = (uint32_t)cell->items;
     for (uint32_t i = 0; i < cell->items; i++) {
-        tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
+        tokens += *(const uint64_t *)(const void *)dlpi_found_item_at(bytes, i, stride,
+                                                                      k->x.found.max_bytes > 0);
         if (k->makes) to->end[i] = (uint32_t)tokens;
     }
     if (cell->items > 0 && cell->items < k->x.found.least_items)

@@ -251,6 +251,7 @@ static const field_row rows_[] = {
     VALUE(dlp_node_expand, shuffle_items, 1),
     VALUE(dlp_node_expand, id, 3),
     VALUE(dlp_node_expand, writes_all_bytes, 1),
+    VALUE(dlp_node_expand, max_bytes, 20),
 
     VALUE(dlp_node_pack, tokens, 9),
     VALUE(dlp_node_pack, rule, DLP_PACK_FIT),

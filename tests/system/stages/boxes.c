@@ -179,6 +179,7 @@ static int64_t run(rig2 *r, kept *to, int boxes) {
 static int64_t known(rig2 *r) {
     int64_t n;
     r->cells = CELLS;
+    r->expand.max_bytes = 0;
     n = run(r, base, 0);
     CHECK(n > 0);
     return n;
@@ -196,6 +197,8 @@ static void boxed(rig2 *r, uint32_t more) {
     const uint32_t world = r->pipe.world_size ? r->pipe.world_size : 1;
     const uint32_t own = r->pipe.streams > world ? r->pipe.streams / world : 1;
     const uint32_t each = r->batch.batch_size / r->pipe.streams;
+    if (r->expand.n_fields == 3 && more % 2) /* items lie in cells by their true lengths */
+        r->expand.max_bytes = seen->most * (8 + 300 + 3 * 4) - (seen->most > 1 ? 1 : 0);
     r->cells = own + (more < own * (each - 1) ? more : 0);
 }
 

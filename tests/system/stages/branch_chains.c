@@ -23,7 +23,7 @@
 
 enum {
     MOST_LEGS = 6,
-    MOST_BRANCHES = 3,
+    MOST_BRANCHES = DLP_MAX_BRANCHES,
     MOST_STREAMS = 4,
     MOST_ROWS = 1500,
     EPOCHS = 2,
@@ -94,8 +94,8 @@ static struct {                  /* one row that fails, for one input; row NOWHE
     uint32_t branch, row, tries; /* it fails so often */
     uint64_t input;
 } bad_;
-static int hit_; /* the plain program has come there */
-static uint32_t deaths_, most_out_;
+static int hit_;                           /* the plain program has come there */
+static uint32_t deaths_, most_out_, many_; /* many_: tables of more than 8 branches */
 
 typedef struct shared { /* of all processes */
     uint32_t calls, deaths, killed[MOST_BRANCHES + 1][INPUTS];
@@ -674,6 +674,24 @@ static const dlp_async source_ = {.submit = submit, .reap = reap};
 
 /* ---- the table ---- */
 
+/* Return max_bytes of an expand. In half of the lists with ragged items the last expand has it, if
+   no load makes other items of its items. */
+static uint64_t bytes_of(const branch *b, const verb *r) {
+    const int after = b == &now_.after, packs = now_.packs && (after || now_.n == 1);
+    uint64_t one = packs ? 3 : 8 + 3 + 8 * (uint64_t)now_.extra, most = 1;
+    if (!now_.ragged || (now_.packs && now_.zip) || mixed(now_.seed, 90 + b->id) % 2) return 0;
+    if (after && now_.zip) one *= now_.n;
+    if (b->loads == NOT_COUNTED) most = PART;
+    for (uint64_t i = 0; b->loads && i < b->n; i++) /* those that are counted */
+        if (part_items(b, i) > most) most = part_items(b, i);
+    for (uint32_t i = 0; i < b->n_verbs; i++) {
+        if (b->verbs[i].kind != EXPANDS && b->verbs[i].kind != LOADS) continue;
+        if (&b->verbs[i] > r) return 0;
+        most *= OUT;
+    }
+    return most * one;
+}
+
 /* Write the row of a verb; a load has a fetch behind it. Returns how many rows. */
 static uint32_t verb_of(const branch *b, verb *r, dlp_node *to) {
     const uint32_t fields = 1u + (uint32_t)now_.ragged;
@@ -689,7 +707,8 @@ static uint32_t verb_of(const branch *b, verb *r, dlp_node *to) {
             .fetch = fetch_later, .user = r, .fields = &b->fields[fields], .n_fields = 1};
     } else if (r->kind == EXPANDS) {
         node.verb = DLP_EXPAND;
-        node.expand = (dlp_node_expand){.expand = expand, .user = r, .max_out = OUT};
+        node.expand = (dlp_node_expand){
+            .expand = expand, .user = r, .max_out = OUT, .max_bytes = bytes_of(b, r)};
     } else if (r->kind == LOADS) {
         node.verb = DLP_LOAD;
         node.load = (dlp_node_load){
@@ -932,7 +951,7 @@ static int run_lives(void) {
         }
         CHECK(state_is(&at, &state));
     }
-    CHECK(at.epoch == EPOCHS);
+    if (at.epoch != EPOCHS) return 0;
     deaths_ += shared_->deaths;
     if (shared_->most_out > most_out_) most_out_ = shared_->most_out;
     return 1;
@@ -956,7 +975,7 @@ static uint32_t rows_of(const branch *b, int kind) {
 }
 
 static void name_branch(branch *b) {
-    const uint32_t id = b->id % 10;
+    const uint32_t id = b->id;
     snprintf(b->list, sizeof b->list, "list%u", id);
     snprintf(b->load, sizeof b->load, "load%u", id);
     snprintf(b->read, sizeof b->read, "read%u", id);
@@ -1066,6 +1085,28 @@ static uint64_t reduced(uint64_t *weights) {
     return sum;
 }
 
+/* Give a third of the joined tables more branches, up to as many as there may be. */
+static void draw_many(uint64_t s) {
+    if (now_.n < 2 || mixed(s, 70) % 3 > 0) return;
+    now_.n = 4 + (uint32_t)(mixed(s, 71) % (MOST_BRANCHES - 3));
+    if (now_.n > 8) now_.streams = 1 + (mixed(s, 72) % 3 == 0);
+    if (now_.zip && now_.n * (1u + (uint32_t)(now_.ragged + now_.extra)) > DLP_MAX_FIELDS)
+        now_.ragged = now_.extra = 0;
+}
+
+/* True if a state has no room for the places in so many branches. */
+static int is_too_wide(void) {
+    const life l = {.world = 1, .workers = 1};
+    dlp_node nodes[DLP_MAX_NODES];
+    const char *from[MOST_BRANCHES + 1];
+    const dlp_pipe_desc d = {.streams = now_.streams, .steps_per_epoch = now_.steps};
+    dlp_plan plan;
+    dlp_error e;
+    return now_.n > 8 &&
+           dlp_nodes_plan(nodes, table_of(nodes, &l, from), &d, &plan, &e) == DLP_ERR_ARG &&
+           strstr(e.message, "a state has no room for the places") != NULL;
+}
+
 /* Give a third of the mixes legs, which begin in the first batches. */
 static void draw_legs(uint64_t s) {
     uint64_t from = 0;
@@ -1093,6 +1134,7 @@ static void draw_table(uint64_t seed, int pushes) {
         now_.n = pick(&s, 6) == 0 ? 1 : 2 + (pick(&s, 3) == 0);
         now_.zip &= now_.n > 1;
         now_.streams = pushes ? 1 : 1 + pick(&s, MOST_STREAMS);
+        if (!pushes) draw_many(s);
         now_.batch = now_.streams * (1 + pick(&s, pushes ? 12 : 5));
         now_.steps = !pushes && pick(&s, 2) ? (int)(1 + pick(&s, 20)) : 0;
         now_.last = pick(&s, 2) ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
@@ -1109,9 +1151,12 @@ static void draw_table(uint64_t seed, int pushes) {
         now_.lives = 1 + (int)pick(&s, LIVES);
         for (int i = 0; i < now_.lives; i++) draw_life(&s, &now_.life[i], i + 1 == now_.lives);
         now_.ends = !pushes && mixed(s, 78) % 2;
-        now_.bars = now_.steps == 0 && now_.n > 1 && !pushes && mixed(s, 79) % 6 == 0;
+        /* among many branches a stream may be far from the end that another one has come to */
+        now_.bars = now_.steps == 0 && now_.n > 1 && now_.n < 4 && !pushes && mixed(s, 79) % 6 == 0;
         now_.none = now_.zip && now_.drops && !pushes && mixed(s, 77) % 4 == 0;
-    } while (table_rows() > DLP_MAX_NODES || lacks() || (!pushes && !write_down()));
+    } while (table_rows() > DLP_MAX_NODES || lacks() || is_too_wide() ||
+             (!pushes && !write_down()));
+    many_ += now_.n > 8;
     if (!pushes && barren_ < NEVER) { /* a pipe that goes on inside does not judge its epoch */
         now_.lives = 1;
         now_.life[0].stop = UINT32_MAX;
@@ -1637,6 +1682,56 @@ static void fields__end_in_a_branch__others_go_on(void) {
     }
 }
 
+/* Plan a mix of n branches of so many inputs. Returns what the plan returns. */
+static int plan_branches(uint32_t n, uint64_t inputs, const dlp_pipe_desc *d, dlp_error *e) {
+    static dlp_node t[DLP_MAX_NODES];
+    static char names[2 * DLP_MAX_NODES][8];
+    const char *from[DLP_MAX_NODES];
+    const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    dlp_plan plan;
+    for (uint32_t k = 0; k < n; k++) {
+        snprintf(names[2 * k], sizeof names[0], "l%u", k);
+        snprintf(names[2 * k + 1], sizeof names[0], "f%u", k);
+        t[2 * k] = (dlp_node){
+            .name = names[2 * k], .verb = DLP_LIST, .list = {.n_items = inputs, .shuffle = 1}};
+        t[2 * k + 1] = (dlp_node){.name = names[2 * k + 1],
+                                  .verb = DLP_FETCH,
+                                  .fetch = {.fetch = nothing, .fields = &x, .n_fields = 1}};
+        from[k] = names[2 * k + 1];
+    }
+    from[n] = NULL;
+    t[2 * n] = (dlp_node){.name = "both", .from = from, .verb = DLP_MIX};
+    t[2 * n + 1] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 12}};
+    return dlp_nodes_plan(t, 2 * n + 2, d, &plan, e);
+}
+
+/* There are at most 16 branches, and so many that a state has room for their places. */
+static void branches__too_many__refused_with_the_number_that_fits(void) {
+    const uint64_t million = 1000000;
+    dlp_pipe_desc d = {.streams = 1};
+    dlp_error e;
+    CHECK(plan_branches(16, million, &d, &e) == DLP_OK);
+    CHECK(plan_branches(17, million, &d, &e) == DLP_ERR_GRAPH);
+    CHECK(strstr(e.message, "there are 17 lists and pushes above \"both\", must be 2..16") != NULL);
+    d.steps_per_epoch = 1000000; /* passes repeat: ordinals are as long as they may be */
+    CHECK(plan_branches(16, UINT64_C(1) << 45, &d, &e) == DLP_OK);
+    d = (dlp_pipe_desc){.streams = 3};
+    for (uint32_t n = 8, fit = 0; n <= 16; n++) {
+        const int rc = plan_branches(n, million, &d, &e);
+        char words[96];
+        if (rc == DLP_OK) {
+            CHECK(fit == n - 1 || n == 8);
+            fit = n;
+            continue;
+        }
+        snprintf(words, sizeof words,
+                 "the places of 3 streams in %u branches; %u branches fit, or ", n, fit);
+        CHECK(rc == DLP_ERR_ARG && fit > 0 && n > 8 && strcmp(e.field, "streams") == 0);
+        if (strstr(e.message, words) == NULL) printf("  %s\n", e.message);
+        CHECK(strstr(e.message, words) != NULL);
+    }
+}
+
 int main(int argc, char **argv) {
     const uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : getenv("SHORT") ? 20 : 80;
     const uint64_t pushes = argc > 1 ? n : n / 2;
@@ -1647,6 +1742,7 @@ int main(int argc, char **argv) {
         mmap(NULL, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared_ == MAP_FAILED) return 1;
     rows__out_of_place__refused_by_name();
+    branches__too_many__refused_with_the_number_that_fits();
     cells__one_less_than_needed__refused();
     parts__of_3_items_and_more__need_fewer_cells();
     parts__dealt_by_weights__as_without_branches();
@@ -1654,8 +1750,9 @@ int main(int argc, char **argv) {
     two_sources_of_files__joined__each_has_its_own();
     fields__end_in_a_branch__others_go_on();
     random_tables__beside_a_plain_program__same_rows(first, n);
-    printf("  %u workers died, %u requests of a worker at once\n", deaths_, most_out_);
-    CHECK(n < 20 || ((deaths_ > 0 || !forks_) && most_out_ > 1));
+    printf("  %u workers died, %u requests of a worker at once, %u tables have over 8 branches\n",
+           deaths_, most_out_, many_);
+    CHECK(n < 20 || ((deaths_ > 0 || !forks_) && most_out_ > 1 && many_ > 1));
     random_pushes__beside_a_plain_program__same_rows(first, pushes);
     every_batch__resumed__goes_on_alike(first, n / 8 + 1);
     rows__fail__batch_fails_or_is_tried_again(first, n / 8 + 1);

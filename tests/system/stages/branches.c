@@ -777,7 +777,7 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_GRAPH, "both", "from[1] must be \"read1\"", t.from[1] = "list1");
         REFUSED(DLP_ERR_GRAPH, "both", "the last row of each branch",
                 (t.from[2] = "read1", t.from[3] = NULL));
-        REFUSED(DLP_ERR_GRAPH, "both", "must be 2..8",
+        REFUSED(DLP_ERR_GRAPH, "both", "must be 2..16",
                 (memmove(&t.row[3], &t.row[5], 2 * sizeof *t.row), t.n -= 2, t.from[1] = NULL));
         REFUSED(DLP_ERR_GRAPH, "list1", "has no load, fetch or expand",
                 (memmove(&t.row[4], &t.row[5], 2 * sizeof *t.row), t.n--, t.from[1] = "list1"));

@@ -373,6 +373,24 @@ static void draw(uint64_t seed, int pushes) {
                      : 1 + draw_below(&h, 9);
 }
 
+/* Return max_bytes of an expand. In half of the tables the last expand has it, if a field of the
+   rows is ragged. */
+static uint64_t bytes_of(const verb *r) {
+    uint32_t id[ALIVE + 2];
+    uint64_t most = how.loads ? PART : 1, one = 0;
+    int ragged = 0;
+    for (uint32_t n = alive(how.n, id), f = 0; f < n; f++) {
+        one += is_ragged(id[f]) ? TAIL : 8;
+        ragged |= is_ragged(id[f]);
+    }
+    for (uint32_t i = 0; i < how.n; i++) {
+        if (how.rows[i].kind != EXPANDS) continue;
+        if (&how.rows[i] > r) return 0;
+        most *= how.rows[i].max_out;
+    }
+    return ragged && dlp_hash(how.seed, 9, 9, 9) % 2 ? most * one : 0;
+}
+
 static dlp_node node_of(const verb *r) {
     dlp_node node = {.name = r->name};
     void *user = (void *)(uintptr_t)r;
@@ -391,6 +409,7 @@ static dlp_node node_of(const verb *r) {
         node.verb = DLP_EXPAND;
         node.expand = (dlp_node_expand){
             .expand = expand, .user = user, .max_out = r->max_out, .fields = own, .n_fields = r->n};
+        node.expand.max_bytes = bytes_of(r);
     }
     return node;
 }

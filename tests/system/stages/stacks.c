@@ -38,6 +38,7 @@ static struct {
     int loads; /* 0: no; 1: the counts are given; 2: load counts */
     int shuffles_items, reads;
     int shuffles_made; /* shuffle_items of an expand */
+    int tight;         /* the last expand has max_bytes */
     uint64_t cache;    /* bytes of a cache behind the makers; 0: none */
     uint32_t n;
     verb rows[MOST_ROWS];
@@ -297,6 +298,7 @@ static void draw(uint64_t seed) {
     how.steps = draw_below(&h, 3) ? 0 : 9;
     how.last = how.streams == 1 && how.steps == 0 ? DLP_LAST_PARTIAL : DLP_LAST_DROP;
     draw_rows(&h);
+    how.tight = (int)(dlp_hash(seed, 9, 9, 9) % 2);
     how.cache = draw_below(&h, 3) ? 0 : UINT64_C(1) << (18 + draw_below(&h, 6));
     if (how.cache && how.loads) how.shuffles_items = 0;
     if (how.cache && how.loads == 2 && draw_below(&h, 4) == 0) how.n = 0; /* parts alone */
@@ -311,6 +313,22 @@ static uint32_t extra_fields(dlp_field *to) {
         if (r->kind == ADDS || r->kind == FETCHES) to[n++] = fields_of_rows[i];
     }
     return n;
+}
+
+/* Return max_bytes of an expand. In half of the tables the last expand has it: an item is shorter
+   than its declared size by a byte of its tail at least. */
+static uint64_t bytes_of(const verb *r) {
+    dlp_field extra[MOST_ROWS];
+    uint64_t most = how.loads == 2 ? PART : 1;
+    const uint64_t one = 8 + TAIL + 8 * extra_fields(extra);
+    for (uint64_t i = 0; how.loads == 1 && i < ITEMS; i++) /* parts are counted */
+        if (part_items(i) > most) most = part_items(i);
+    for (uint32_t i = 0; i < how.n; i++) {
+        if (how.rows[i].kind != EXPANDS) continue;
+        if (&how.rows[i] > r) return 0;
+        most *= how.rows[i].max_out;
+    }
+    return !how.tight ? 0 : most > 1 ? most * (one - 1) : one;
 }
 
 static dlp_node node_of(const verb *r) {
@@ -335,7 +353,8 @@ static dlp_node node_of(const verb *r) {
                                         .max_out = r->max_out,
                                         .fields = r->own ? base : NULL,
                                         .n_fields = r->own ? 2 : 0,
-                                        .shuffle_items = how.shuffles_made};
+                                        .shuffle_items = how.shuffles_made,
+                                        .max_bytes = bytes_of(r)};
     }
     return node;
 }
