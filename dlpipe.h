@@ -105,7 +105,7 @@
    >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch
    >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs
    >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
-   >>impl-kinds >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files
+   >>impl-kinds >>impl-build >>impl-helps >>impl-placement >>impl-links >>impl-mapped >>impl-files
    >>impl-part-files >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index
    >>impl-index-turn >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source
    >>impl-push-memory >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
@@ -656,8 +656,8 @@ _Static_assert(
     defined(DLPIPE_WITH_LINES) || defined(DLPIPE_WITH_TAR) || defined(DLPIPE_WITH_PACK) || \
     defined(DLPIPE_WITH_JOIN) || defined(DLPIPE_WITH_SCRATCH) || defined(DLPIPE_WITH_GUARD) || \
     defined(DLPIPE_WITH_CACHE) || defined(DLPIPE_WITH_SPLIT) || defined(DLPIPE_WITH_RUNS) || \
-    defined(DLPIPE_WITH_OUT) || defined(DLPIPE_WITH_TOKENS) || defined(DLPIPE_WITH_ARRAYS) || \
-    defined(DLPIPE_WITH_PICTURES))
+    defined(DLPIPE_WITH_OUT) || defined(DLPIPE_WITH_HELP) || defined(DLPIPE_WITH_TOKENS) || \
+    defined(DLPIPE_WITH_ARRAYS) || defined(DLPIPE_WITH_PICTURES))
 #error DLPIPE_WITH_* keeps a part beside DLPIPE_ONLY_LOADER: define that, too
 #endif
 #if defined(DLPIPE_WITH_PREDICT) && (defined(DLPIPE_NO_PREDICT))
@@ -874,6 +874,17 @@ _Static_assert(
 #else
 #define DLPI_LESS_OUT
 #endif
+#if defined(DLPIPE_WITH_HELP) && (defined(DLPIPE_NO_HELP))
+#error DLPIPE_WITH_HELP contradicts a DLPIPE_NO_*: it wants HELP
+#endif
+#if !defined(DLPIPE_NO_HELP) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_HELP)
+#define DLPIPE_NO_HELP
+#endif
+#ifdef DLPIPE_NO_HELP
+#define DLPI_LESS_HELP DLPI_LESS("DLPIPE_NO_HELP", "DLPIPE_WITH_HELP")
+#else
+#define DLPI_LESS_HELP
+#endif
 #if defined(DLPIPE_WITH_TOKENS) && (defined(DLPIPE_NO_TOKENS))
 #error DLPIPE_WITH_TOKENS contradicts a DLPIPE_NO_*: it wants TOKENS
 #endif
@@ -913,7 +924,8 @@ _Static_assert(
     defined(DLPIPE_NO_TAR) || defined(DLPIPE_NO_PACK) || defined(DLPIPE_NO_JOIN) || \
     defined(DLPIPE_NO_SCRATCH) || defined(DLPIPE_NO_GUARD) || defined(DLPIPE_NO_CACHE) || \
     defined(DLPIPE_NO_SPLIT) || defined(DLPIPE_NO_RUNS) || defined(DLPIPE_NO_OUT) || \
-    defined(DLPIPE_NO_TOKENS) || defined(DLPIPE_NO_ARRAYS) || defined(DLPIPE_NO_PICTURES)
+    defined(DLPIPE_NO_HELP) || defined(DLPIPE_NO_TOKENS) || defined(DLPIPE_NO_ARRAYS) || \
+    defined(DLPIPE_NO_PICTURES)
 #define DLPI_LESS_ANY
 #endif
 
@@ -1834,6 +1846,15 @@ typedef struct dlp_workers_desc {
     const int32_t *affinity; /* [n_affinity] CPUs, 0..1023; worker i gets affinity[i % n_affinity];
                                  copied; a hint, on Linux */
     int32_t n_affinity;      /* 0..4096; 0: the system chooses the CPUs */
+    int32_t consumer_helps;  /* 1: where next would wait, it works on items itself, beside threads.
+                                 It is worker num_workers, with a worker_state of its own: the
+                                 thread that opens calls worker_init, the one that closes
+                                 worker_exit. It helps while an item takes at most 16 us, so that
+                                 it is late by a run of items at most. Its own items have no
+                                 deadline_ms, and those that wait for a retry go on in next. Order
+                                 and states are the same. Only in stages of rows with workers; not
+                                 with processes, a fetcher, DLP_DISPATCH_BATCHES, workers_max or a
+                                 push */
     uint64_t stack_bytes; /* bytes of each thread's stack, below 4 GiB; 0: the system's default */
     const char *name;     /* name of the stage; copied, cut at 31 bytes; NULL: "fetch", "batch",
                                  "map". Thread names show 11 bytes of it */
@@ -5856,7 +5877,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_39d25d1c
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_6ab57fa0
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -13116,13 +13137,14 @@ typedef struct dlpi_stage {
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
-    int first_worker, n_workers; /* n_workers counts an inline one */
+    int first_worker, n_workers; /* n_workers counts the one that the consumer runs */
     int begin, tuned;            /* workers at the start; 1: the tuner may change their number */
     int at_first;                /* workers that may claim at the start, of n_workers */
     uint64_t stage_words_offset; /* bytes from the start of a slot's record to the stage's words */
     dlpi_scope scope;
-    bool lets_pass; /* units without an item of its own may pass it without a claim */
-    bool retries;   /* a row that runs in its attempts has retries of its own */
+    bool lets_pass;        /* units without an item of its own may pass it without a claim */
+    bool retries;          /* a row that runs in its attempts has retries of its own */
+    int16_t inline_worker; /* number in the pipe of its worker that the consumer runs; -1: none */
     int held; /* DLPI_HELD_*: what it does with fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
@@ -13906,9 +13928,42 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* True if the tuner has retired the worker. It may still be in a mask, or claim, for a moment. */
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 16000u
+#endif
+
+/* Return what an item costs the first n workers of a stage (ns), on the average of those that have
+   had one; 0 if it is not known yet. */
+static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st, int n) {
+    const dlpi_worker *w = &p->workers[st->first_worker];
+    uint64_t sum = 0, had = 0;
+    for (const dlpi_worker *end = w + n; w < end; w++) {
+        uint64_t ns = DLPI_LOAD_RLX(&w->block->item_ns); /* a hint */
+        if (ns != 0) sum += ns, had++;
+    }
+    return had > 0 ? sum / had : 0;
+}
+
+/* True if w is the worker with which the consumer helps threads, and items are so short that next
+   is late by little: by a run of items. Once its own were short, it need not ask the threads. */
+#ifndef DLPIPE_NO_HELP
+DLPI_COLD static bool dlpi_helps(const dlpi_worker *w) {
+    uint64_t cost = DLPI_LOAD_RLX(&w->block->item_ns);
+    if (w->global != w->st->inline_worker) return false;
+    if (cost - 1 >= DLPI_RUN_NS)
+        cost = dlpi_item_cost(w->p, w->st, w->id);
+    return cost != 0 && cost <= DLPI_RUN_NS;
+}
+#endif /* DLPIPE_NO_HELP */
+
+/* True if the worker takes no unit: the tuner has retired it, or it is the consumer's and items are
+   long. It may still be in a mask, or claim, for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
+    bool retired = (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1, after B1 */
+#ifndef DLPIPE_NO_HELP
+    retired = retired && !dlpi_helps(w);
+#endif /* DLPIPE_NO_HELP */
+    return retired;
 }
 
 /* Return the group in which a worker sleeps; dlpi_worker_bit is its bit there. */
@@ -15405,21 +15460,6 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* Return what an item costs in a stage (ns), on the average of the workers that have had one; 0 if
-   it is not known yet. */
-static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t sum = 0, n = 0;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        if (ns != 0) sum += ns, n++;
-    }
-    return n > 0 ? sum / n : 0;
-}
-
-#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
-#define DLPI_RUN_NS 16000u
-#endif
-
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
    run is at most DLPI_RUN_NS of work of the slowest fetching or decoding stage, by its recent cost
    per item. If one call makes the rows of a run, the run is as long as all workers leave it: what
@@ -15434,12 +15474,12 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
     if (p->run_shift_most == 0) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    if ((most = dlpi_item_cost(p, st)) == 0) return 0;
+    if ((most = dlpi_item_cost(p, st, st->n_workers)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
         if (p->work[k]->dataset == NULL && (p->work[k]->held & DLPI_HELD_READS) == 0) continue;
-        ns = dlpi_item_cost(p, p->work[k]);
+        ns = dlpi_item_cost(p, p->work[k], p->work[k]->n_workers);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
@@ -18228,13 +18268,13 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-/* Run one step of each inline stage. Returns true if anything moved. */
+/* Run one step of each worker that the consumer runs. Returns true if anything moved. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) continue;
-        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
+        if (st->inline_worker < 0) continue;
+        if (st->ops->step(&p->workers[st->inline_worker])) moved = true;
     }
     return moved;
 }
@@ -21473,6 +21513,12 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+#ifdef DLPIPE_NO_HELP
+#define DLPI_HELPS_MOST 0, "0 with DLPIPE_NO_HELP"
+#else
+#define DLPI_HELPS_MOST 1, "0 or 1"
+#endif
+
 /* Each member of the desc of workers. Branches that share workers have the first ones alike. */
 enum { DLPI_WORKERS_ALIKE = 6 };
 static const dlpi_bound dlpi_workers_bounds[] = {
@@ -21490,6 +21536,7 @@ static const dlpi_bound dlpi_workers_bounds[] = {
     {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
+    {DLPI_AT(dlp_workers_desc, consumer_helps), 0, DLPI_HELPS_MOST},
     {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */
     {DLPI_EITHER(dlp_workers_desc, worker_init)},
     {DLPI_EITHER(dlp_workers_desc, worker_exit)},
@@ -35213,6 +35260,32 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     return DLP_OK;
 }
 
+#ifndef DLPIPE_NO_HELP
+/* ---------------------------------------------------------------------------------------------
+   >>impl-helps      THE CONSUMER HELPS THREADS
+   A stage of threads may have one worker more: where next would wait, the consumer runs it, as it
+   runs that of an inline stage (consumer_helps). It is the last one of the stage: inline_worker. It
+   claims and completes units as the threads do, so order, fates and states do not know of it. The
+   number of active workers (A1) is that of the threads. So this worker counts as retired, unless
+   items are short (dlpi_helps). No bit of a mask is its own: the consumer sleeps, and is woken, as
+   without it. A unit that only it could go on with is a parked row, for which next looks itself. */
+
+/* Refuse the consumer's help in a stage whose workers are not threads, or whose rows are not for
+   any of them, one at a time. */
+DLPI_COLD
+static void dlpi_check_helps(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_workers_desc *w = &st->w;
+    const bool threads = w->num_workers > 0 && w->num_workers < DLP_MAX_WORKERS &&
+                         w->placement == DLP_PLACE_THREADS && !st->tuned;
+    const bool any = st->work >= 0 && st->ops->unit == DLPI_UNIT_ROWS && w->dispatch == 0 &&
+                     st->in_flight == 0 && (st->dataset == NULL || st->dataset->reader == NULL);
+    if (w->consumer_helps != 0 && !(threads && any))
+        dlpi_bad(p, st->name, "consumer_helps",
+                 "0, or 1 where threads work on rows: without processes, turns, workers_max, a "
+                 "fetcher and a push",
+                 w->consumer_helps);
+}
+#endif /* DLPIPE_NO_HELP */
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
    Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
@@ -35234,7 +35307,8 @@ static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
 }
 
 /* Append to p->work the stages that have workers and take this unit (DLPI_UNIT_*), in the order of
-   the chain. Set how many workers each has; an inline stage has one. */
+   the chain. Set how many workers each has. An inline stage has one, and one counts more where the
+   consumer helps. */
 DLPI_COLD
 static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
@@ -35243,6 +35317,9 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
         st->work = p->n_staffed;
         dlpi_tune_check(p, st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+#ifndef DLPIPE_NO_HELP
+        st->n_workers += st->w.consumer_helps;
+#endif /* DLPIPE_NO_HELP */
         st->at_first = st->begin > 0 ? st->begin : 1;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
         p->work[p->n_staffed++] = st;
@@ -35261,6 +35338,9 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
+#ifndef DLPIPE_NO_HELP
+    for (int i = 0; i < p->n_stages; i++) dlpi_check_helps(p, &p->stages[i]);
+#endif /* DLPIPE_NO_HELP */
 }
 
 /* Return for how many workers of each stage, beside the consumer, there is a core; at least 1. If
@@ -35288,7 +35368,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) continue;
-        peers += st->n_workers;
+        peers += st->w.num_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
     if (p->sampler->w.num_workers > 0)
@@ -35322,6 +35402,13 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: affinity has no effect: " DLPI_SYSTEM " binds no threads here", st->name);
 }
 
+/* Set which worker of a stage the consumer runs: the last one, if there are more than threads or
+   processes. end: number of the worker behind the stage's last one. */
+DLPI_COLD
+static void dlpi_place_inline(dlpi_stage *st, int end) {
+    st->inline_worker = (int16_t)(st->n_workers > st->w.num_workers ? end - 1 : -1);
+}
+
 static const uint32_t dlpi_timed = 0;
 
 /* Note in a worker's record whether it runs in a process. This is done before the forks. Later a
@@ -35331,7 +35418,7 @@ static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
     w->shows =
         dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0 || w->st->w.deadline_ms != 0);
-    w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
+    w->untimed = w->global != w->st->inline_worker ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
 /* ---- threads ---- */
@@ -35365,7 +35452,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (dlpi_in_processes(st)) continue; /* they are there */
-            if (st->w.num_workers > 0) {
+            if (w->global != st->inline_worker) {
                 w->watched = st->w.deadline_ms != 0 || st->timed != 0;
                 w->block->pid = dlpi_process_number();
                 rc = dlpi_worker_start(p, w, dlpi_thread_worker);
@@ -35810,6 +35897,7 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         p->work[i]->first_worker = p->n_workers;
         p->n_workers += p->work[i]->n_workers;
+        dlpi_place_inline(p->work[i], p->n_workers);
     }
 }
 
@@ -47260,6 +47348,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
+        if (l->util[i] > 1) l->util[i] = 1; /* the consumer helped */
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
     l->work = items ? work / (double)s->batches : 0;
