@@ -193,8 +193,8 @@ enum {
       "cells ({cells}): queue.capacity, or parts.queue_size of a loader].\n") \
     X(RUN, i == 0 && l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every " \
       "{batch_ns}: handing it from a worker to the consumer takes longer. With num_workers = 0 a " \
-      "batch should come every {without}.[few| With workers.consumer_helps = 1 the consumer works " \
-      "beside the workers.]\n") \
+      "batch should come every {without}.[few| With workers.consumer_helps = 1 the consumer " \
+      "works beside the workers.]\n") \
     X(RUN, i == 0 && l->rate > 0, "Measured: {rate} items/s ({batch_rate} batches/s)") \
     X(TIME, l->rate > 0 && g->p50_ns > 0, "; '{name}' takes p50 {p50}, p99 {p99}") \
     X(TIMES, i == 0 && l->rate > 0, ".\n") \
