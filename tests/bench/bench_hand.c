@@ -13,8 +13,8 @@
    "fast" does not clear, prefetch 16. A third one, "ahead", is fast, and ours and the peers that
    fill several rows prefetch the row that comes four rows later. "rows" is that, and ours makes the
    rows of a run in one call, by fetch_rows, with prefetch 16 and 2. "helps" is "rows" where ours
-   has one worker, and the consumer helps (consumer_helps). Peers never clear. Their order is made before the clock starts and repeats in each epoch; dlpipe shuffles each epoch while it
-   runs.
+   has one worker, and the consumer helps (consumer_helps). Peers never clear. Their order is made
+   before the clock starts and repeats in each epoch; dlpipe shuffles each epoch while it runs.
    The lines hand_cpu_* say what all threads used of the processor while the clock ran. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"

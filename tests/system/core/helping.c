@@ -43,6 +43,7 @@ static void wait_for_help(work *w, int worker) {
     const double until = seconds_now() + 10;
     if (!w->waits || worker == w->threads || made_by(w, worker) < 256) return;
     while (made_by(w, w->threads) == 0 && seconds_now() < until) sched_yield();
+    if (made_by(w, w->threads) == 0) w->waits = false; /* it has failed */
 }
 
 static int one_item(work *w, dlp_item *it) {
