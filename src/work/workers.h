@@ -16,7 +16,7 @@ static inline bool dlpi_owes(const dlpi_worker *w) {
 }
 
 /* True if the worker is retired, and nothing that it has claimed is still to come back. */
-static inline bool dlpi_may_park(const dlpi_worker *w) {
+DLPI_NOINLINE static bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
