@@ -343,8 +343,8 @@ dlp_workers_desc = TypedDict('dlp_workers_desc', {
     'num_workers': int, 'placement': int, 'dispatch': int, 'on_error': int,
     'retries': int, 'retry_backoff_ms': int, 'max_skips': int, 'deadline_ms': int,
     'idempotent': int, 'worker_init': Any, 'worker_exit': Any, 'worker_user': Any,
-    'affinity': Any, 'n_affinity': int, 'stack_bytes': int, 'name': str,
-    'workers_min': int, 'workers_max': int, 'tell': Any}, total=False)
+    'affinity': Any, 'n_affinity': int, 'consumer_helps': int, 'stack_bytes': int,
+    'name': str, 'workers_min': int, 'workers_max': int, 'tell': Any}, total=False)
 structs: dict[str, Any]
 lib: Any
 INDEX: int

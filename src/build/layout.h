@@ -211,6 +211,7 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         p->work[i]->first_worker = p->n_workers;
         p->n_workers += p->work[i]->n_workers;
+        dlpi_place_inline(p->work[i], p->n_workers);
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/topologies, system/core/pipe_deadline */
 #include "inputs/add.h"
+#include "build/helps.h" /* needs: help */
 #include "inputs/check.h"
 #include "inputs/cells.h" /* needs: parts */
 #include "deliver/deliver.h"
@@ -23,7 +24,8 @@ static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
 }
 
 /* Append to p->work the stages that have workers and take this unit (DLPI_UNIT_*), in the order of
-   the chain. Set how many workers each has; an inline stage has one. */
+   the chain. Set how many workers each has. An inline stage has one, and one counts more where the
+   consumer helps. */
 static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
         if (st->ops->unit != unit) continue;
@@ -31,6 +33,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
         st->work = p->n_staffed;
         dlpi_tune_check(p, st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        st->n_workers += st->w.consumer_helps; /* needs: help */
         st->at_first = st->begin > 0 ? st->begin : 1;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
         p->work[p->n_staffed++] = st;
@@ -48,6 +51,7 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
+    for (int i = 0; i < p->n_stages; i++) dlpi_check_helps(p, &p->stages[i]); /* needs: help */
 }
 
 /* Return for how many workers of each stage, beside the consumer, there is a core; at least 1. If
@@ -74,7 +78,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) continue;
-        peers += st->n_workers;
+        peers += st->w.num_workers;
         alone &= i >= p->n_work; /* needs: parts */
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
@@ -110,6 +114,12 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: affinity has no effect: " DLPI_SYSTEM " binds no threads here", st->name);
 }
 
+/* Set which worker of a stage the consumer runs: the last one, if there are more than threads or
+   processes. end: number of the worker behind the stage's last one. */
+static void dlpi_place_inline(dlpi_stage *st, int end) {
+    st->inline_worker = (int16_t)(st->n_workers > st->w.num_workers ? end - 1 : -1);
+}
+
 static const uint32_t dlpi_timed = 0;
 
 /* Note in a worker's record whether it runs in a process. This is done before the forks. Later a
@@ -118,7 +128,7 @@ static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
     w->shows =
         dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0 || w->st->w.deadline_ms != 0);
-    w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
+    w->untimed = w->global != w->st->inline_worker ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
 /* ---- threads ---- */
@@ -150,7 +160,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (dlpi_in_processes(st)) continue; /* they are there */
-            if (st->w.num_workers > 0) {
+            if (w->global != st->inline_worker) {
                 w->watched = st->w.deadline_ms != 0 || st->timed != 0;
                 w->block->pid = dlpi_process_number();
                 rc = dlpi_worker_start(p, w, dlpi_thread_worker);

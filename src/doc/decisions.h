@@ -29,6 +29,13 @@
      swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
      have gone on before the claimant comes to ready. A store there was tried, and model_slots found
      this. The only worker of a stage claims by a store: nobody else writes a free unit's word.
+   * A consumer that helps threads is one more worker of their stage. It claims units as they do, so
+     nothing else knows of it. What it makes itself is in its own cache. With 784 bytes an item, one
+     thread and the consumer took 0.62 to 0.79 of the processor time that two threads and the
+     consumer took. The pipeline of TBB took 0.65 to 0.78 of the time of the first two. There each
+     batch is consumed by the thread that has filled it, so no line goes from core to core. No
+     consumer with a thread of its own can have that. The rest is what any worker does beside a
+     plain loop: an inline worker took as much time for an item as the first two.
    * Items for a collate have their own cells, prefetch_factor of them, since what a collate reads
      and what it writes may differ in shape. A plan shows these cells on a line.
    * Sleeping workers check for lost wake-ups. In each group of 32 workers the first one asleep

@@ -106,7 +106,7 @@
    >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch
    >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs
    >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
-   >>impl-kinds >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files
+   >>impl-kinds >>impl-build >>impl-helps >>impl-placement >>impl-links >>impl-mapped >>impl-files
    >>impl-part-files >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index
    >>impl-index-turn >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source
    >>impl-push-memory >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats

@@ -57,6 +57,12 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
 #define DLPI_TUNED_MOST DLP_MAX_WORKERS, "0..1024"
 #endif
 
+#ifdef DLPIPE_NO_HELP
+#define DLPI_HELPS_MOST 0, "0 with DLPIPE_NO_HELP; compile without it"
+#else
+#define DLPI_HELPS_MOST 1, "0 or 1"
+#endif
+
 /* Each member of the desc of workers. Branches that share workers have the first ones alike. */
 enum { DLPI_WORKERS_ALIKE = 6 };
 static const dlpi_bound dlpi_workers_bounds[] = {
@@ -74,6 +80,7 @@ static const dlpi_bound dlpi_workers_bounds[] = {
     {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
     {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     {DLPI_AT(dlp_workers_desc, workers_max), 0, DLPI_TUNED_MOST},
+    {DLPI_AT(dlp_workers_desc, consumer_helps), 0, DLPI_HELPS_MOST},
     {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */
     {DLPI_EITHER(dlp_workers_desc, worker_init)},
     {DLPI_EITHER(dlp_workers_desc, worker_exit)},

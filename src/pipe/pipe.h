@@ -64,13 +64,14 @@ typedef struct dlpi_stage {
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
-    int first_worker, n_workers; /* n_workers counts an inline one */
+    int first_worker, n_workers; /* n_workers counts the one that the consumer runs */
     int begin, tuned;            /* workers at the start; 1: the tuner may change their number */
     int at_first;                /* workers that may claim at the start, of n_workers */
     uint64_t stage_words_offset; /* bytes from the start of a slot's record to the stage's words */
     dlpi_scope scope;
-    bool lets_pass; /* units without an item of its own may pass it without a claim */
-    bool retries;   /* a row that runs in its attempts has retries of its own */
+    bool lets_pass;        /* units without an item of its own may pass it without a claim */
+    bool retries;          /* a row that runs in its attempts has retries of its own */
+    int16_t inline_worker; /* number in the pipe of its worker that the consumer runs; -1: none */
     int held; /* DLPI_HELD_*: what it does with fields that end before the batch; 0: nothing */
 } dlpi_stage;
 

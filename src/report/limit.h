@@ -100,6 +100,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
+        if (l->util[i] > 1) l->util[i] = 1; /* the consumer helped */
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
     l->work = items ? work / (double)s->batches : 0;

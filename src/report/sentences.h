@@ -193,7 +193,8 @@ enum {
       "cells ({cells}): queue.capacity, or parts.queue_size of a loader].\n") \
     X(RUN, i == 0 && l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every " \
       "{batch_ns}: handing it from a worker to the consumer takes longer. With num_workers = 0 a " \
-      "batch should come every {without}.\n") \
+      "batch should come every {without}.[few| With workers.consumer_helps = 1 the consumer " \
+      "works beside the workers.]\n") \
     X(RUN, i == 0 && l->rate > 0, "Measured: {rate} items/s ({batch_rate} batches/s)") \
     X(TIME, l->rate > 0 && g->p50_ns > 0, "; '{name}' takes p50 {p50}, p99 {p99}") \
     X(TIMES, i == 0 && l->rate > 0, ".\n") \
@@ -240,7 +241,8 @@ enum {
     X(waits, own[DLP_OUT_FULL] == DLP_FULL_WAIT) X(all, s->cache_capacity >= s->cache_all_bytes) \
     X(device, c->device_buffers > 0) X(preload, c->preload != 0) \
     X(found, c->preload != 0 && c->preload_auto != 0) X(others, !chunks && x->others > 0) \
-    X(inlined, g->workers <= 0) X(full, c->preload == 0 && c->preload_auto != 0)
+    X(inlined, g->workers <= 0) X(full, c->preload == 0 && c->preload_auto != 0) \
+    X(few, l->busiest >= 0 && (int)s->cpus <= s->stages[l->busiest].workers + 1)
 
 /* Fields that are told as they are: of what, and which. */
 #define DLPI_COUNTS(X) \

@@ -159,7 +159,7 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t 
         return false;
     for (int32_t k = 0; k < s->n_workers; k++)
         if (owned[s->first_worker + k]++ != 0) return false;
-    if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
+    if (s->num_workers != 0 && (uint32_t)(s->n_workers - s->num_workers) > 1) return false;
     return s->stage_words_offset % 8 == 0 &&
            s->stage_words_offset <= m->areas[DLPI_REC_SLOTS].stride - 8;
 }

@@ -85,21 +85,6 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* Return what an item costs in a stage (ns), on the average of the workers that have had one; 0 if
-   it is not known yet. */
-static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t sum = 0, n = 0;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        if (ns != 0) sum += ns, n++;
-    }
-    return n > 0 ? sum / n : 0;
-}
-
-#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
-#define DLPI_RUN_NS 16000u
-#endif
-
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
    run is at most DLPI_RUN_NS of work of the slowest fetching or decoding stage, by its recent cost
    per item. If one call makes the rows of a run, the run is as long as all workers leave it: what
@@ -114,12 +99,12 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
     if (p->run_shift_most == 0) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    if ((most = dlpi_item_cost(p, st)) == 0) return 0;
+    if ((most = dlpi_item_cost(p, st, st->n_workers)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
         if (p->work[k]->dataset == NULL && (p->work[k]->held & DLPI_HELD_READS) == 0) continue;
-        ns = dlpi_item_cost(p, p->work[k]);
+        ns = dlpi_item_cost(p, p->work[k], p->work[k]->n_workers);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }

@@ -40,9 +40,38 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* True if the tuner has retired the worker. It may still be in a mask, or claim, for a moment. */
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 16000u
+#endif
+
+/* Return what an item costs the first n workers of a stage (ns), on the average of those that have
+   had one; 0 if it is not known yet. */
+static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st, int n) {
+    const dlpi_worker *w = &p->workers[st->first_worker];
+    uint64_t sum = 0, had = 0;
+    for (const dlpi_worker *end = w + n; w < end; w++) {
+        uint64_t ns = DLPI_LOAD_RLX(&w->block->item_ns); /* a hint */
+        if (ns != 0) sum += ns, had++;
+    }
+    return had > 0 ? sum / had : 0;
+}
+
+/* True if w is the worker with which the consumer helps threads, and items are so short that next
+   is late by little: by a run of items. Once its own were short, it need not ask the threads. */
+DLPI_COLD static bool dlpi_helps(const dlpi_worker *w) { /* needs: help */
+    uint64_t cost = DLPI_LOAD_RLX(&w->block->item_ns);   /* needs: help */
+    if (w->global != w->st->inline_worker) return false; /* needs: help */
+    if (cost - 1 >= DLPI_RUN_NS)                         /* needs: help */
+        cost = dlpi_item_cost(w->p, w->st, w->id);       /* needs: help */
+    return cost != 0 && cost <= DLPI_RUN_NS;             /* needs: help */
+} /* needs: help */
+
+/* True if the worker takes no unit: the tuner has retired it, or it is the consumer's and items are
+   long. It may still be in a mask, or claim, for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
+    bool retired = (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1, after B1 */
+    retired = retired && !dlpi_helps(w);                                         /* needs: help */
+    return retired;
 }
 
 /* Return the group in which a worker sleeps; dlpi_worker_bit is its bit there. */

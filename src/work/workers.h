@@ -16,7 +16,7 @@ static inline bool dlpi_owes(const dlpi_worker *w) {
 }
 
 /* True if the worker is retired, and nothing that it has claimed is still to come back. */
-static inline bool dlpi_may_park(const dlpi_worker *w) {
+DLPI_NOINLINE static bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
@@ -143,13 +143,13 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-/* Run one step of each inline stage. Returns true if anything moved. */
+/* Run one step of each worker that the consumer runs. Returns true if anything moved. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) continue;
-        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
+        if (st->inline_worker < 0) continue;
+        if (st->ops->step(&p->workers[st->inline_worker])) moved = true;
     }
     return moved;
 }

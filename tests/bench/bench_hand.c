@@ -12,9 +12,9 @@
    Forms: "default" is the loader as it comes, which clears each row before fetch, prefetch 2;
    "fast" does not clear, prefetch 16. A third one, "ahead", is fast, and ours and the peers that
    fill several rows prefetch the row that comes four rows later. "rows" is that, and ours makes the
-   rows of a run in one call, by fetch_rows, with prefetch 16 and 2. Peers never clear. Their order
-   is made before the clock starts and repeats in each epoch; dlpipe shuffles each epoch while it
-   runs.
+   rows of a run in one call, by fetch_rows, with prefetch 16 and 2. "helps" is "rows" where ours
+   has one worker, and the consumer helps (consumer_helps). Peers never clear. Their order is made
+   before the clock starts and repeats in each epoch; dlpipe shuffles each epoch while it runs.
    The lines hand_cpu_* say what all threads used of the processor while the clock ran. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
@@ -118,7 +118,8 @@ static void run_ours(const struct hand_work *w, bool is_fast, void *consumer) {
                                               .fetch_rows = w->by_rows ? fetch_items : NULL,
                                               .user = (void *)(uintptr_t)w},
                                   .batch_size = w->batch,
-                                  .num_workers = (int)w->workers,
+                                  .num_workers = (int)w->workers - w->helps,
+                                  .workers = {.consumer_helps = w->helps},
                                   .shuffle = 1,
                                   .epochs = DLP_FOREVER,
                                   .seed = 20250131,
@@ -207,7 +208,11 @@ static uint32_t *make_order(uint64_t n) {
 }
 
 static const char *form_of(const struct hand_work *w, bool is_fast) {
-    return w->by_rows ? "rows" : w->ahead ? "ahead" : is_fast ? "fast" : "default";
+    return w->helps     ? "helps"
+           : w->by_rows ? "rows"
+           : w->ahead   ? "ahead"
+           : is_fast    ? "fast"
+                        : "default";
 }
 
 static void put_all(struct measure m, const struct hand_work *w, bool is_fast,
@@ -315,10 +320,11 @@ int main(int argc, char **argv) {
                               .skewed = rows[i].skewed,
                               .source = source,
                               .order = order};
-        for (int form = 0; form < 5; form++) {
-            w.slots = form > 0 && form < 4 ? 17 : 3;
+        for (int form = 0; form < 7; form++) {
+            w.slots = form > 0 && form != 4 && form != 6 ? 17 : 3;
             w.ahead = form > 1;
             w.by_rows = form > 2;
+            w.helps = form > 4;
             if (form < 2 || strcmp(rows[i].name, "hand_784B") == 0)
                 one_form(rows[i].name, &w, form > 0);
         }

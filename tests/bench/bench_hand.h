@@ -19,6 +19,7 @@ struct hand_work {
     bool skewed;                    /* 1 item of 100 takes 100 times as many turns */
     bool ahead;                     /* whoever copies an item prefetches those that come soon */
     bool by_rows;                   /* ours makes several rows in one call */
+    bool helps;                     /* ours has a worker less, and the consumer helps */
     const uint8_t *source;
     const uint32_t *order; /* the shuffled order of the peers, made before the clock starts */
 };

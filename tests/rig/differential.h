@@ -65,6 +65,7 @@ typedef struct cfg {
     uint64_t mix_first;         /* items of the first dataset, the rest a join's; 0: there is one */
     int scratch;                /* what fetch reads the first map decodes */
     int zip_at;                 /* ZIP_*: where the second dataset comes */
+    int helps;                  /* the consumer helps threads */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
@@ -159,6 +160,7 @@ static inline int life_tuned(const wiring *w) {
     X(UNORDERED, "unordered", c->unordered, c->unordered = 0) \
     X(RAGGED, "ragged field", c->ragged, c->ragged = 0) \
     X(FILLS, "writes_all_bytes", c->fills, c->fills = 0) \
+    X(HELPS, "the consumer helps", c->helps, c->helps = 0) \
     X(CACHE, "cache", any_life(c, life_cache), LIVES(w->cache = 0)) \
     X(JOIN, "zipped with another dataset", c->joined, c->joined = 0) \
     X(JOIN_FIRST, "zipped before the maps", c->joined && c->zip_at == ZIP_FIRST, \
@@ -571,6 +573,7 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     LIVES(w->cells = one_in(&d, 2) ? 0 : between(&d, 1, 9))
     c->zip_at = between(&d, ZIP_LAST, ZIP_READS);
     c->all_fail = one_in(&d, 40);
+    c->helps = one_in(&d, 2);
     if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);

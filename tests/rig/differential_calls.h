@@ -519,6 +519,15 @@ static struct {
     char name[64];
 } run_;
 
+/* True if the consumer helps the workers of a stage: threads that take rows one by one. */
+static int helped(const cfg *c, int s) {
+    const wiring *w = &c->w[c->life];
+    const stage_plan *p = &w->st[s];
+    const int in_turn = p->dispatch != 0 || w->topology == T_CLASSIC || w->topology == T_CONCURRENT;
+    return c->helps && c->kind != K_CHUNKS && s <= S_MAP1 && p->n > 0 && !p->procs && !in_turn &&
+           p->most == 0 && (s != S_FETCH || w->fetcher == 0);
+}
+
 static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
     const stage_plan *p = &c->w[c->life].st[s];
     memset(to, 0, sizeof *to);
@@ -536,6 +545,7 @@ static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
     to->worker_user = &now_;
     to->name = stage_names[s];
     if (p->most > 0) to->workers_min = 1, to->workers_max = p->most;
+    to->consumer_helps = helped(c, s);
 }
 
 static int sampler_buckets(const cfg *c, dlp_sampler_desc *d) {

@@ -128,6 +128,7 @@ static const field_row rows_[] = {
     WITH(dlp_workers_desc, worker_user, USER),
     VALUE(dlp_workers_desc, affinity, other_cpus_),
     VALUE(dlp_workers_desc, n_affinity, 2),
+    VALUE(dlp_workers_desc, consumer_helps, 1),
     VALUE(dlp_workers_desc, stack_bytes, 1 << 20),
     VALUE(dlp_workers_desc, name, "renamed"),
     VALUE(dlp_workers_desc, workers_min, 1),

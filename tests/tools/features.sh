@@ -61,7 +61,7 @@ found_in() { # SRC FILE...
             "call_clock_every|in_worker|untimed",
             "dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
-            "work/workers[.]h|deliver/(scheduler|pace)[.]h|build/placement[.]h|" \
+            "work/workers[.]h|deliver/(scheduler|pace)[.]h|build/(placement|helps)[.]h|" \
             "shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")

@@ -665,6 +665,11 @@ static void short_batches(dlp_stats *s) {
     stage(s, "fetch", DLP_STAGE_FETCH, 2, 0.1, 1);
 }
 
+static void short_batches_few_cores(dlp_stats *s) {
+    short_batches(s);
+    s->cpus = 3;
+}
+
 static void idle_items(dlp_stats *s) {
     begin(s, 1000, 0.5);
     stage(s, "fetch", DLP_STAGE_FETCH, 160, 0.4, 0.01);
@@ -877,6 +882,7 @@ static const struct {
     CASE(parts_queue_empty),
     CASE(parts_inline),
     CASE(short_batches),
+    CASE(short_batches_few_cores),
     CASE(idle_items),
     CASE(idle_batches),
     CASE(errors),
