@@ -26414,6 +26414,34 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
     return a->code;
 }
 
+/* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
+   show it. by: holds the addresses of the fields. */
+DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                 dlpi_item_arrays *by, bool zero) {
+    if (zero)
+        dlpi_input_zero(to, x->level);
+    else
+        dlpi_item_begins(to, x->level);
+    dlpi_input_lay(in, to, x->level, by, true);
+}
+
+/* Have the fetch of x write the item of the first level at `to`. in, by: of dlpi_input_item. shows:
+   the worker tells whose callback runs. Returns the callback's result. */
+DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                dlpi_item_arrays *by, bool zero, bool shows) {
+    dlpi_input_lays(x, in, to, by, zero);
+    if (shows) dlpi_op_tells(w, x->row);
+    return x->input.fetch(x->input.user, in);
+}
+
+/* Check the item of the first level at `to`, which came with code rc. Returns the code that this
+   comes to. */
+DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint8_t *to, int rc) {
+    if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    return rc;
+}
+
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
    that level. in: the item for the callbacks, which may write over it. given: the item without its
    fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
@@ -26422,30 +26450,21 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
     const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
+    const bool zero = !x->input.writes_all_bytes;
     int rc = 0;
+    dlpi_input_item(in, by, x->n_fetched);
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
-        dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
-        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
+    } else if (x->found.joins != NULL) {
+        dlpi_input_lays(x, in, to, by, zero);
+        rc = x->found.joins->fetch(w, c, in);
     } else {
-        if (!x->input.writes_all_bytes)
-            dlpi_input_zero(to, l);
-        else
-            dlpi_item_begins(to, l);
-        dlpi_input_point(in, to, l, by, true);
-        in->n_fields = x->n_fetched;
-        const uint32_t before = dlpi_op_tells(w, x->row);
-        if (x->found.joins != NULL)
-            rc = x->found.joins->fetch(w, c, in);
-        else if (x->input.fetch != NULL)
-            rc = x->input.fetch(x->input.user, in);
-        dlpi_op_back(w, before);
+        rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);
+        dlpi_op_back(w, 0);
     }
-    if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    rc = dlpi_input_came(w, x, to, rc);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }
@@ -26567,12 +26586,8 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     a->note.used_random = 0;
     a->item = dlpi_input_given(w, x, cell);
     a->item.call = &a->note;
-    if (!x->input.writes_all_bytes)
-        dlpi_input_zero(to, x->level);
-    else
-        dlpi_item_begins(to, x->level);
-    dlpi_input_point(&a->item, to, x->level, &a->fields, true);
-    a->item.n_fields = x->n_fetched;
+    dlpi_input_item(&a->item, &a->fields, x->n_fetched);
+    dlpi_input_lays(x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
     return false;
 }
 
@@ -27141,16 +27156,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes)
-        dlpi_input_zero(to, l);
-    else
-        dlpi_item_begins(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true);
-    if (shows) dlpi_op_tells(b->w, x->row);
-    rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
-    if (rc != 0) return rc;
+    rc = dlpi_input_asks(b->w, x, &in, to, &b->fields, b->zeroes, shows);
+    if ((rc = dlpi_input_came(b->w, x, to, rc)) != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         if (shows) dlpi_op_tells(b->w, l->program.op->row);
@@ -27330,7 +27337,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
            x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
            x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
@@ -30933,9 +30940,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
-    in.n_fields = x->n_fetched;
-    return x->input.fetch(x->input.user, &in);
+    dlpi_input_item(&in, &by, x->n_fetched);
+    return dlpi_input_asks(w, x, &in, dlpi_arrived_at(w->p, x, c, k), &by, false, false);
 }
 
 /* Wait for a record, and have it written into cell c. Records that are there behind it follow, up
@@ -51278,6 +51284,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
     m->reads = m->f.fetcher == DLP_FETCH_ASYNC;
+    if (m->reads && m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     if (m->load != NULL && m->reads)
         return dlpi_not_null(t->p, m->fetch->name, "fetch.async",
                              "between a load and other makers: items of a part are fetched one "
@@ -51455,7 +51462,6 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
-    if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     return rc;
 }
 

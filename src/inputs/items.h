@@ -579,6 +579,34 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
     return a->code;
 }
 
+/* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
+   show it. by: holds the addresses of the fields. */
+DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                 dlpi_item_arrays *by, bool zero) {
+    if (zero)
+        dlpi_input_zero(to, x->level);
+    else
+        dlpi_item_begins(to, x->level);
+    dlpi_input_lay(in, to, x->level, by, true);
+}
+
+/* Have the fetch of x write the item of the first level at `to`. in, by: of dlpi_input_item. shows:
+   the worker tells whose callback runs. Returns the callback's result. */
+DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                dlpi_item_arrays *by, bool zero, bool shows) {
+    dlpi_input_lays(x, in, to, by, zero);
+    if (shows) dlpi_op_tells(w, x->row);
+    return x->input.fetch(x->input.user, in);
+}
+
+/* Check the item of the first level at `to`, which came with code rc. Returns the code that this
+   comes to. */
+DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint8_t *to, int rc) {
+    if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    return rc;
+}
+
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
    that level. in: the item for the callbacks, which may write over it. given: the item without its
    fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
@@ -587,30 +615,21 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
     const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
+    const bool zero = !x->input.writes_all_bytes;
     int rc = 0;
+    dlpi_input_item(in, by, x->n_fetched);
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
-        dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
-        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
+    } else if (x->found.joins != NULL) {
+        dlpi_input_lays(x, in, to, by, zero);
+        rc = x->found.joins->fetch(w, c, in);
     } else {
-        if (!x->input.writes_all_bytes)
-            dlpi_input_zero(to, l);
-        else
-            dlpi_item_begins(to, l);
-        dlpi_input_point(in, to, l, by, true);
-        in->n_fields = x->n_fetched;
-        const uint32_t before = dlpi_op_tells(w, x->row);
-        if (x->found.joins != NULL)
-            rc = x->found.joins->fetch(w, c, in);
-        else if (x->input.fetch != NULL)
-            rc = x->input.fetch(x->input.user, in);
-        dlpi_op_back(w, before);
+        rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);
+        dlpi_op_back(w, 0);
     }
-    if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
+    rc = dlpi_input_came(w, x, to, rc);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }

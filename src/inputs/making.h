@@ -284,16 +284,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes)
-        dlpi_input_zero(to, l);
-    else
-        dlpi_item_begins(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true);
-    if (shows) dlpi_op_tells(b->w, x->row);
-    rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
-    if (rc != 0) return rc;
+    rc = dlpi_input_asks(b->w, x, &in, to, &b->fields, b->zeroes, shows);
+    if ((rc = dlpi_input_came(b->w, x, to, rc)) != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         if (shows) dlpi_op_tells(b->w, l->program.op->row);
@@ -473,10 +465,10 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
-           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && dlpi_input_last(x)->number_at == 0 && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 DLPI_INLINE int dlpi_input_plain_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {

@@ -97,12 +97,8 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     a->note.used_random = 0;
     a->item = dlpi_input_given(w, x, cell);
     a->item.call = &a->note;
-    if (!x->input.writes_all_bytes)
-        dlpi_input_zero(to, x->level);
-    else
-        dlpi_item_begins(to, x->level);
-    dlpi_input_point(&a->item, to, x->level, &a->fields, true);
-    a->item.n_fields = x->n_fetched;
+    dlpi_input_item(&a->item, &a->fields, x->n_fetched);
+    dlpi_input_lays(x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
     return false;
 }
 
