@@ -26368,20 +26368,6 @@ static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
 }
 
-/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
-   callback returned. Returns the code that this comes to. */
-DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, const char *format,
-                                                      ...) {
-    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
-    char where[64];
-    dlp_error e;
-    DLPI_PRINT(where, sizeof where, format);
-    dlpi_describe(w, code, &e);
-    dlpi_say(w, code, "%s: %.180s", where, e.message);
-    w->block->message_errno = errnum;
-    return code;
-}
-
 /* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
@@ -26881,6 +26867,12 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 #define DLPI_EXPAND_RUN_BYTES 8192u
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
+/* True if items of an input may fail and be left out. A cell has one number of these. */
+static bool dlpi_input_leaves(const dlp_pipe *p, const dlpi_expand *x) {
+    return dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
+           (x->n_levels > 2 || x->level[1].program.n > 0 || x->level->part.load != NULL);
+}
+
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
    an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
@@ -26893,11 +26885,9 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
-    if (dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
-        x->level[1].program.n + (x->n_levels > 2) > 0)
-        return 1; /* its items may be left out, of which a cell has one number */
-    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
+    if (dlpi_input_leaves(p, x) || DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL ||
+        q->d.queue_size > 0 || q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) ||
+        all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -27038,6 +27028,18 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     return true;
 }
 
+/* End an item of an input that came to code rc, a failure. number: of the item, which is put in
+   front of the message. Returns 0 if the item is left out, or the code of the input's failure. */
+DLPI_COLD static int dlpi_line_fails(dlpi_line *b, int rc, uint64_t number) {
+    dlpi_worker *w = b->w;
+    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    dlpi_say(w, code, "item %" PRIu64 ": %.180s", number, e.message);
+    w->block->message_errno = errnum;
+    return !dlpi_stopped(w->p) && dlpi_line_leaves(b, code) ? 0 : code;
+}
+
 /* Complete the item that an expander has added last: call its level's steps, and go on with it. A
    failure is kept in m->wrong. */
 DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
@@ -27053,10 +27055,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
-    if (rc != 0 && rc != DLP_SKIP) {
-        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
-        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
-    }
+    if (rc != 0 && rc != DLP_SKIP) m->wrong = dlpi_line_fails(b, rc, m->added - 1);
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
@@ -27197,9 +27196,7 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
-        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
-        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
-            rc = 0;
+        if (rc != 0) rc = rc == DLP_SKIP ? 0 : dlpi_line_fails(b, rc, k);
     }
     if (rc == 0) dlpi_making_pass(m);
     m->given = before;
@@ -27238,11 +27235,7 @@ static int dlpi_line_load(dlpi_line *b) {
         b->number = shown.item;
         it.position = dlpi_line_key(it.position, shown.item);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
-        if (rc == DLP_SKIP)
-            rc = 0;
-        else if (rc != 0)
-            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
-        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+        if (rc != 0) rc = rc == DLP_SKIP ? 0 : dlpi_line_fails(b, rc, shown.item);
     }
     return rc;
 }
@@ -27337,9 +27330,9 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !dlpi_input_leaves(p, x) && !x->cached && dlpi_input_last(x)->number_at == 0 &&
            !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 

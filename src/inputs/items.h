@@ -533,20 +533,6 @@ static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
 }
 
-/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
-   callback returned. Returns the code that this comes to. */
-DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, const char *format,
-                                                      ...) {
-    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
-    char where[64];
-    dlp_error e;
-    DLPI_PRINT(where, sizeof where, format);
-    dlpi_describe(w, code, &e);
-    dlpi_say(w, code, "%s: %.180s", where, e.message);
-    w->block->message_errno = errnum;
-    return code;
-}
-
 /* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
