@@ -27220,7 +27220,10 @@ static int dlpi_line_load(dlpi_line *b) {
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
     dlpi_op_back(b->w, before);
-    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
+    if (x->firsts != NULL) /* the list has counted them, whatever load has set */
+        part.items = x->firsts[cell->index + 1] - x->firsts[cell->index];
+    else if (rc == 0)
+        rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)

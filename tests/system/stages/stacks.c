@@ -859,6 +859,43 @@ static void stacks__items_of_parts_fail__count_as_skips(void) {
     }
 }
 
+static int load_too_many(void *user, dlp_part *part) {
+    (void)user;
+    part->items = 1000000;
+    part->first = 7;
+    return 0;
+}
+static int fetch_place(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->part->index * 10 + it->part->item;
+    return 0;
+}
+
+/* If the load row gives the counts of its parts, the number that load sets is not read. */
+static void stacks__load_sets_another_count__the_rows_counts_hold(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    static const uint64_t counts[] = {2, 0, 3, 1};
+    static const uint64_t expected[] = {0, 1, 20, 21, 22, 30};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 4}},
+        {.name = "parts",
+         .verb = DLP_LOAD,
+         .load = {.load = load_too_many, .items = counts, .max_part_bytes = 8}},
+        {.name = "get",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_place, .fields = &x, .n_fields = 1}},
+        {.name = "some", .verb = DLP_FILTER, .filter = {.keep = keep_all}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint32_t n = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    for (; p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; dlp_pipe_release(p, b), n++)
+        CHECK(n < 6 && *(const uint64_t *)b->fields[0].data == expected[n]);
+    CHECK(n == 6);
+    CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- a row fails so many times, at each tenth input ---- */
 
 enum { READ, SET, SOME, MAKE, TURN, LAST, N_FAILS };
@@ -1187,6 +1224,7 @@ int main(int argc, char **argv) {
     stacks__map_behind_the_cache__runs_in_each_epoch();
     stacks__load_in_a_load__a_plain_loop();
     stacks__items_of_parts_fail__count_as_skips();
+    stacks__load_sets_another_count__the_rows_counts_hold();
     stacks__row_fails_so_often__as_a_count_says();
     stacks__maps_spoil_their_items__nobody_sees_it();
     stacks__too_much__refused_in_words();
