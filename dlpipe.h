@@ -25898,7 +25898,6 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
     bool plain;              /* one loop makes the items of a run: dlpi_inputs_many */
-    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
@@ -26089,24 +26088,6 @@ static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand
     return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
-/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
-   deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
-    };
-    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
-    const char *name = p->source_stage->name;
-    if (b == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
-                       "%s is %" PRId64
-                       ", must be 0 after stage \"%s\": this stage only copies. Set "
-                       "workers.%s of \"%s\".",
-                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
-}
-
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_rows_check(dlp_pipe *p) {
@@ -26124,21 +26105,22 @@ static int dlpi_input_rows_check(dlp_pipe *p) {
    a DLP_ERR code. */
 static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
-    const char *name = p->source_stage->name;
-    int rc = dlpi_input_copies_check(p, fetch);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
-                           (int)fetch->in_flight, name);
-    x->taken = true;
+    const int rc = dlpi_input_rows_check(p);
+    if (rc != DLP_OK || fetch->item == copy) return rc;
     x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
     fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
+}
+
+/* Let the fetch stage copy runs of rows by `bulk`. copies: gets the ops of that stage. */
+static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
+                            uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
+    if (p->fetch->ops == copies) return;
+    *copies = *p->fetch->ops;
+    copies->bulk = bulk;
+    p->fetch->ops = copies;
 }
 
 /* Refuse an order that inputs cannot have. list: the name of its list. makes: the name of the row
@@ -33116,15 +33098,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint
    Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
-    if (rc == DLP_OK && fetch->ops != &x->copies) {
-        x->copies = *fetch->ops;
-        x->copies.bulk = dlpi_expand_bulk;
-        fetch->ops = &x->copies;
-    }
-    if (rc == DLP_OK) fetch->dataset->fields = dlpi_input_made(st, x, &fetch->dataset->n_fields);
-    return rc;
+    dlp_dataset *rows = p->fetch->dataset;
+    const int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
+    if (rc != DLP_OK) return rc;
+    dlpi_input_bulk(p, &x->copies, dlpi_expand_bulk);
+    rows->fields = dlpi_input_made(st, x, &rows->n_fields);
+    return DLP_OK;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
@@ -33265,18 +33244,13 @@ static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
 }
 
-/* What the copy of a joined row finds behind the address in its item's `part`. */
-typedef struct dlpi_branches_row {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
-} dlpi_branches_row;
-
+/* Set it->part->data to where the items of row `row` of slot s lie. extra: memory for the
+   dlp_part. */
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                     void *extra) {
-    dlpi_branches_row *e = extra;
-    *e = (dlpi_branches_row){.p = w->p, .row = &dlpi_found_rows_of(w->p, s)[row]};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = &dlpi_found_rows_of(w->p, s)[row];
+    it->part = part;
 }
 
 /* Return the number of the row's first item. *list: its branch. */
@@ -33292,8 +33266,8 @@ DLPI_COLD static uint32_t dlpi_branches_row_origin(dlpi_worker *w, uint32_t s, u
 
 /* Callback of the fetch stage: copy a joined row's items. user: the dlpi_branches. Returns 0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
-    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
+    const dlp_pipe *p = it->call->w->p;
+    dlpi_branches_items(p, user, it->part->data, p->batch_rows, it);
     return 0;
 }
 
@@ -33339,11 +33313,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     int rc = dlpi_input_order(p);
     if (rc == DLP_OK) rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK) return rc;
-    if (p->fetch->ops != &j->copies) {
-        j->copies = *p->fetch->ops;
-        j->copies.bulk = dlpi_branches_bulk;
-        p->fetch->ops = &j->copies;
-    }
+    dlpi_input_bulk(p, &j->copies, dlpi_branches_bulk);
     q->plan.n_inputs = UINT64_MAX;
     for (uint32_t b = 0; b < j->n; b++)
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
@@ -33460,7 +33430,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .sizes = dlpi_branches_sizes,
     DLPI_FOUND_BATCHES,
     .slot_bytes = dlpi_branches_slot_bytes,
-    .row_bytes = sizeof(dlpi_branches_row),
+    .row_bytes = sizeof(dlp_part),
     .row = dlpi_branches_row_extra,
     .origin = dlpi_branches_row_origin,
     .config = dlpi_branches_config,
@@ -33951,18 +33921,13 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-/* What the copy of a packed row finds behind the address in its item's `part`. */
-typedef struct dlpi_pack_extra {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_pack_row *row; /* the row's pieces of documents */
-} dlpi_pack_extra;
-
+/* Set it->part->data to the pieces of documents of row `row` of slot s. extra: memory for the
+   dlp_part. */
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
-    dlpi_pack_extra *e = extra;
-    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = dlpi_pack_row_at(w->p, s, row);
+    it->part = part;
 }
 
 /* Write the fields cu_seqlens and position_ids of a row into `bounds` and `places`. */
@@ -33987,14 +33952,14 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
    0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
-    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
-    const dlpi_pack_row *row = e->row;
+    const dlp_pipe *p = it->call->w->p;
+    const dlpi_pack_row *row = it->part->data;
     const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     uint64_t at = 0;
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
-        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
-        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
+        const dlpi_pack_document from = dlpi_pack_find(p, g->cell, g->first);
+        const uint8_t *item = dlpi_input_bytes(p, g->cell) + from.number * l->bytes;
         for (uint32_t f = 0; f < k->n; f++)
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
                    item + l->at[f] + (g->first - from.first) * k->unit[f],
@@ -34003,7 +33968,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     }
     for (uint32_t f = 0; f < k->n; f++)
         it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
-    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
+    dlpi_pack_places(p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
@@ -34100,7 +34065,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlp_part), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 

@@ -63,7 +63,6 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
     bool plain;              /* one loop makes the items of a run: dlpi_inputs_many */
-    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
@@ -254,24 +253,6 @@ static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand
     return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
-/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
-   deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
-    };
-    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
-    const char *name = p->source_stage->name;
-    if (b == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
-                       "%s is %" PRId64
-                       ", must be 0 after stage \"%s\": this stage only copies. Set "
-                       "workers.%s of \"%s\".",
-                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
-}
-
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_rows_check(dlp_pipe *p) {
@@ -289,21 +270,22 @@ static int dlpi_input_rows_check(dlp_pipe *p) {
    a DLP_ERR code. */
 static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
-    const char *name = p->source_stage->name;
-    int rc = dlpi_input_copies_check(p, fetch);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
-                           (int)fetch->in_flight, name);
-    x->taken = true;
+    const int rc = dlpi_input_rows_check(p);
+    if (rc != DLP_OK || fetch->item == copy) return rc;
     x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
     fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
+}
+
+/* Let the fetch stage copy runs of rows by `bulk`. copies: gets the ops of that stage. */
+static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
+                            uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
+    if (p->fetch->ops == copies) return;
+    *copies = *p->fetch->ops;
+    copies->bulk = bulk;
+    p->fetch->ops = copies;
 }
 
 /* Refuse an order that inputs cannot have. list: the name of its list. makes: the name of the row

@@ -221,18 +221,13 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-/* What the copy of a packed row finds behind the address in its item's `part`. */
-typedef struct dlpi_pack_extra {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_pack_row *row; /* the row's pieces of documents */
-} dlpi_pack_extra;
-
+/* Set it->part->data to the pieces of documents of row `row` of slot s. extra: memory for the
+   dlp_part. */
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
-    dlpi_pack_extra *e = extra;
-    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = dlpi_pack_row_at(w->p, s, row);
+    it->part = part;
 }
 
 /* Write the fields cu_seqlens and position_ids of a row into `bounds` and `places`. */
@@ -257,14 +252,14 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
    0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
-    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
-    const dlpi_pack_row *row = e->row;
+    const dlp_pipe *p = it->call->w->p;
+    const dlpi_pack_row *row = it->part->data;
     const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     uint64_t at = 0;
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
-        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
-        const uint8_t *item = dlpi_input_bytes(e->p, g->cell) + from.number * l->bytes;
+        const dlpi_pack_document from = dlpi_pack_find(p, g->cell, g->first);
+        const uint8_t *item = dlpi_input_bytes(p, g->cell) + from.number * l->bytes;
         for (uint32_t f = 0; f < k->n; f++)
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
                    item + l->at[f] + (g->first - from.first) * k->unit[f],
@@ -273,7 +268,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     }
     for (uint32_t f = 0; f < k->n; f++)
         it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
-    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
+    dlpi_pack_places(p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
@@ -370,7 +365,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlp_part), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 
