@@ -14720,6 +14720,23 @@ static inline void dlpi_mark_close(uint64_t *mark, uint8_t *at, uint64_t used, u
     DLPI_STORE_RLX(mark, used); /* X3 -> X3 */
 }
 
+/* Close the open marks of those of n fields that are ragged, after a callback has set the lengths.
+   data: where the fields lie. marks: NULL: earlier items may have left anything there. Returns
+   false if a length is wrong. The mark of this field stays open. */
+static bool dlpi_marks_close(const dlpi_field *f, uint32_t n, void *const *data,
+                             const uint64_t *length, uint64_t *marks) {
+    bool right = true;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t none = DLPI_MARK_OPEN;
+        const bool over = length[i] > dlpi_length_most(&f[i]);
+        right = right && !over;
+        if (f[i].f.ragged && !over)
+            dlpi_mark_close(marks != NULL ? &marks[i] : &none, data[i],
+                            length[i] * dlpi_row_bytes(&f[i]), f[i].row_bytes);
+    }
+    return right;
+}
+
 /* Clear the ragged field that lies at `at`, whatever was written there. */
 static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
     dlpi_mark_open(mark, room);
@@ -16652,16 +16669,9 @@ DLPI_NOINLINE static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f,
    are refused where all are checked, by the name of this op. */
 DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
                                            const dlpi_field *f, uint64_t *marks) {
-    bool right = true;
-    for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
-        const uint64_t length = it->length[i];
-        uint64_t none = DLPI_MARK_OPEN;
-        if (length > dlpi_length_most(&f[i]))
-            right = false;
-        else if (f[i].f.ragged)
-            dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
-                            length * dlpi_row_bytes(&f[i]), f[i].row_bytes);
-    }
+    const uint32_t i = k->first;
+    const bool right = dlpi_marks_close(f + i, k->n, it->data + i, it->length + i,
+                                        marks != NULL ? marks + i : NULL);
     if (DLPI_UNLIKELY(!right)) {
         dlp_fail(it->call, 0, "%s", "");
         it->call->row = k->row;
@@ -26182,12 +26192,17 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
+/* Return the marks of the item of level l at `to`, or NULL if it has none. */
+static inline uint64_t *dlpi_item_marks(uint8_t *to, const dlpi_level *l) {
+    return l->marked ? (uint64_t *)(void *)to + l->fs.n : NULL;
+}
+
 /* Return the place of the mark of field f in the item of level l at `to`. An item without marks has
    a mark of its whole room in *none. */
 static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_t f,
                                        uint64_t *none) {
     *none = DLPI_MARK_OPEN;
-    return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
+    return l->marked ? dlpi_item_marks(to, l) + f : none;
 }
 
 /* Return the number of the item of level l at `from`. */
@@ -26333,14 +26348,10 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
 /* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
    Close its marks. The mark of a field whose length is wrong stays open. */
 static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
-    const uint64_t *lengths = (const uint64_t *)(const void *)to;
-    uint64_t none;
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const dlpi_field *d = &l->fs.at[f];
-        if (!d->f.ragged || lengths[f] > (uint64_t)d->f.shape[0]) continue;
-        dlpi_mark_close(dlpi_item_mark(to, l, f, &none), to + l->at[f],
-                        lengths[f] * dlpi_row_bytes(d), d->row_bytes);
-    }
+    void *data[DLP_MAX_FIELDS];
+    for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
+    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                     dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
@@ -26359,7 +26370,7 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
-    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, dlpi_item_marks(to, l), true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
