@@ -16460,13 +16460,6 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-/* Return a word that says what killed dead worker w. Its bits are the signal (8), then block.op if
-   the worker ran a callback there (8). */
-static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran) {
-    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
-    return (signal & 255u) | (op & 255u) << 8;
-}
-
 /* Return the bytes that keep, for each row of slot s, block.op of the last worker that died over
    the row. Until all rows are done nobody needs `valid`, so the bytes lie there. */
 static inline uint8_t *dlpi_slot_killers(const dlp_pipe *p, uint32_t s) {
@@ -16957,17 +16950,13 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool clear) {
    so on. Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
         dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged) /* the callback is to set those of the fields that it adds */
-        memset(w->length + scope->own, 0,
-               (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
+    if (p->items.any_ragged) dlpi_row_lengths_given(w, t, row);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row, !p->items.any_ragged);
     if (p->items.any_ragged) dlpi_rows_open(w, t->slot, row, row + 1);
@@ -18390,7 +18379,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole batch. */
+/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole
+   batch, or a cell of this number. */
 DLPI_COLD
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
@@ -18409,6 +18399,17 @@ static uint64_t dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const
         if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
     return running;
+}
+
+/* Return a word that says what killed dead worker w over this row of slot s, or over all of the
+   slot or cell (row UINT32_MAX). Its bits are the signal (8), then block.op if the worker ran a
+   callback there (8). */
+DLPI_COLD
+static uint32_t dlpi_killed_word(const dlpi_worker *w, const dlpi_death *why, uint32_t s,
+                                 uint32_t row) {
+    const bool ran = dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), s, row); /* X2 */
+    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
+    return (why->signal & 255u) | (op & 255u) << 8;
 }
 
 /* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
@@ -18463,8 +18464,7 @@ static void dlpi_recover_blame(const dlpi_worker *w, const dlpi_unit *t, uint32_
     const bool items = row != UINT32_MAX;
     uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-    slot->killed_by = dlpi_killed_word(
-        w, why->signal, dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), t->slot, row)); /* X2 */
+    slot->killed_by = dlpi_killed_word(w, why, t->slot, row);
     if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
     /* X1 */
     DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
@@ -23076,15 +23076,12 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        const bool own = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
-        bool ran = own;
+        dlpi_unit t = {dlpi_gen(state), c, 0, DLPI_WHOLE, 0, false};
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
-            ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
+        const bool ran = dlpi_runs_has(dlpi_was_running(w, &t, why), c, UINT32_MAX);
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = dlpi_killed_word(w, why->signal, own);
+            cell->killed_by = dlpi_killed_word(w, why, c, UINT32_MAX);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));

@@ -151,17 +151,13 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool clear) {
    so on. Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
         dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged) /* the callback is to set those of the fields that it adds */
-        memset(w->length + scope->own, 0,
-               (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
+    if (p->items.any_ragged) dlpi_row_lengths_given(w, t, row);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row, !p->items.any_ragged);
     if (p->items.any_ragged) dlpi_rows_open(w, t->slot, row, row + 1);
