@@ -896,6 +896,42 @@ static void stacks__load_sets_another_count__the_rows_counts_hold(void) {
     CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
 }
 
+enum { ROOM = 100 };
+static int write_some(void *user, dlp_item *it) {
+    (void)user;
+    it->length[0] = it->index * 37 % ROOM;
+    memset(it->data[0], 0xee, it->length[0]);
+    return 0;
+}
+static int keep_if_zeros_follow(void *user, const dlp_item *it) {
+    const uint8_t *at = it->data[0];
+    (void)user;
+    for (uint64_t i = 0; i < ROOM; i++)
+        if (at[i] != (i < it->length[0] ? 0xee : 0)) return 0;
+    return 1;
+}
+
+/* Zeros lie behind the length of a ragged field in a cell, whatever an earlier item has left. */
+static void stacks__shorter_item_in_a_cell__zeros_follow(void) {
+    static const dlp_field x = {
+        .name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {ROOM}, .ragged = 1};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "get",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_some, .fields = &x, .n_fields = 1, .writes_all_bytes = 1}},
+        {.name = "some", .verb = DLP_FILTER, .filter = {.keep = keep_if_zeros_follow}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint32_t n = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 4}, NULL) == DLP_OK);
+    for (; p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; dlp_pipe_release(p, b), n++)
+        CHECK(b->count == 1);
+    CHECK(n == 4 * ITEMS);
+    CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- a row fails so many times, at each tenth input ---- */
 
 enum { READ, SET, SOME, MAKE, TURN, LAST, N_FAILS };
@@ -1225,6 +1261,7 @@ int main(int argc, char **argv) {
     stacks__load_in_a_load__a_plain_loop();
     stacks__items_of_parts_fail__count_as_skips();
     stacks__load_sets_another_count__the_rows_counts_hold();
+    stacks__shorter_item_in_a_cell__zeros_follow();
     stacks__row_fails_so_often__as_a_count_says();
     stacks__maps_spoil_their_items__nobody_sees_it();
     stacks__too_much__refused_in_words();
