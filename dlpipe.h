@@ -26118,7 +26118,7 @@ static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_rows_check(dlp_pipe *p) {
+DLPI_COLD static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -26131,7 +26131,7 @@ static int dlpi_input_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+DLPI_COLD static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const int rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK || fetch->item == copy) return rc;
@@ -26143,8 +26143,8 @@ static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void 
 }
 
 /* Let the fetch stage copy runs of rows by `bulk`. copies: gets the ops of that stage. */
-static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
-                            uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
+DLPI_COLD static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
+                                      uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
     if (p->fetch->ops == copies) return;
     *copies = *p->fetch->ops;
     copies->bulk = bulk;
@@ -33125,7 +33125,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlp_dataset *rows = p->fetch->dataset;
     const int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
@@ -33785,7 +33785,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
 
 /* Check that the n fields f can be documents: ragged, all with the same longest length. Errors name
    the last row that adds fields. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f, uint32_t n) {
+DLPI_COLD static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f,
+                                         uint32_t n) {
     const char *node = p->fetch->name;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
         if (x->level[i].row != NULL) node = x->level[i].row->name;
@@ -33803,7 +33804,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
    with T tokens, and two more. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
     const dlp_field *from;

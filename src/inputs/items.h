@@ -255,7 +255,7 @@ static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_rows_check(dlp_pipe *p) {
+DLPI_COLD static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -268,7 +268,7 @@ static int dlpi_input_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+DLPI_COLD static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const int rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK || fetch->item == copy) return rc;
@@ -280,8 +280,8 @@ static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void 
 }
 
 /* Let the fetch stage copy runs of rows by `bulk`. copies: gets the ops of that stage. */
-static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
-                            uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
+DLPI_COLD static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
+                                      uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
     if (p->fetch->ops == copies) return;
     *copies = *p->fetch->ops;
     copies->bulk = bulk;

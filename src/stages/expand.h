@@ -85,7 +85,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlp_dataset *rows = p->fetch->dataset;
     const int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);

@@ -56,7 +56,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
 
 /* Check that the n fields f can be documents: ragged, all with the same longest length. Errors name
    the last row that adds fields. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f, uint32_t n) {
+DLPI_COLD static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f,
+                                         uint32_t n) {
     const char *node = p->fetch->name;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
         if (x->level[i].row != NULL) node = x->level[i].row->name;
@@ -74,7 +75,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
    with T tokens, and two more. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
     const dlp_field *from;
