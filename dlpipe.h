@@ -6181,7 +6181,27 @@ const char DLPI_NEEDS = 1;
      calls their callbacks. So retries, deadlines, deaths, caches and items in flight needed no line
      of their own. The price is one copy of the item for each callback but the last. The alternative
      was an attempt with several callbacks and the number of the running one. It would have told
-     which callback killed a worker. */
+     which callback killed a worker.
+   * Callbacks that make or change an item are called at 11 places. Six places call a type of
+     callback of their own: filter, expand, load, fetch_rows, submit, reap. The other five call a
+     fetch or map: a row, an op, an input, an item of a part, and a map with fields in another
+     order. A row's callback is no op, because a test for each row costs more than an empty
+     callback. The order of fields would add 16 bytes to each op.
+   * The fetch of an item of a part is no op. It was tried as the first op of its items, which
+     saved 19 lines of code. But the loop over ops copies the item. And a cell whose items have ops
+     leaves the plain loop. An item of 8 bytes then took 673 instructions instead of 399, in parts
+     of four items. The fetch of an input would pay for the copy, too.
+   * Batch slots and input cells have two functions each for laying out an item, opening its marks,
+     and storing its lengths. In a slot a field is an array, and its lengths and marks lie beside
+     it. In a cell an item has its fields, lengths and marks together. What works on one item with
+     known addresses is common: closing its marks. One record for both layouts would add a distance
+     for each field to the loop over plain rows.
+   * The stage behind makers takes over the dataset of the fetch before them, and copies. A dataset
+     of its own was not tried. Nobody would check that of the fetch then, so the fetch would need
+     checks that name its row, and a copy of its fields that the plan counts.
+   * Recovery of slots and of cells shares the blame for a death, and no loop. A unit of a slot can
+     be claimed, done, complete or sent back by several stages. A cell has one word, and is free
+     again by one store. */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-system     WHAT IS ASKED OF THE OPERATING SYSTEM
@@ -15024,6 +15044,23 @@ DLPI_NOINLINE static void dlpi_mark_shut(uint64_t *mark, uint8_t *at, uint64_t u
     dlpi_mark_close(mark, at, used, room);
 }
 
+/* Close the open marks of those of n fields that are ragged, after a callback has set the lengths.
+   data: where the fields lie. marks: NULL: earlier items may have left anything there. Returns
+   false if a length is wrong. The mark of this field stays open. */
+static bool dlpi_marks_close(const dlpi_field *f, uint32_t n, void *const *data,
+                             const uint64_t *length, uint64_t *marks) {
+    bool right = true;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t none = DLPI_MARK_OPEN;
+        const bool over = length[i] > dlpi_length_most(&f[i]);
+        right = right && !over;
+        if (f[i].f.ragged && !over)
+            dlpi_mark_close(marks != NULL ? &marks[i] : &none, data[i],
+                            length[i] * dlpi_row_bytes(&f[i]), f[i].row_bytes);
+    }
+    return right;
+}
+
 /* Clear the ragged field that lies at `at`, whatever was written there. */
 static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
     dlpi_mark_open(mark, room);
@@ -16737,13 +16774,6 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-/* Return a word that says what killed dead worker w. Its bits are the signal (8), then block.op if
-   the worker ran a callback there (8). */
-static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran) {
-    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
-    return (signal & 255u) | (op & 255u) << 8;
-}
-
 /* Return the bytes that keep, for each row of slot s, block.op of the last worker that died over
    the row. Until all rows are done nobody needs `valid`, so the bytes lie there. */
 static inline uint8_t *dlpi_slot_killers(const dlp_pipe *p, uint32_t s) {
@@ -16951,16 +16981,9 @@ DLPI_NOINLINE static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f,
    are refused where all are checked, by the name of this op. */
 DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
                                            const dlpi_field *f, uint64_t *marks) {
-    bool right = true;
-    for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
-        const uint64_t length = it->length[i];
-        uint64_t none = DLPI_MARK_OPEN;
-        if (length > dlpi_length_most(&f[i]))
-            right = false;
-        else if (f[i].f.ragged)
-            dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
-                            length * dlpi_row_bytes(&f[i]), f[i].row_bytes);
-    }
+    const uint32_t i = k->first;
+    const bool right = dlpi_marks_close(f + i, k->n, it->data + i, it->length + i,
+                                        marks != NULL ? marks + i : NULL);
     if (DLPI_UNLIKELY(!right)) {
         dlp_fail(it->call, 0, "%s", "");
         it->call->row = k->row;
@@ -17122,10 +17145,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++)
-        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
+/* Set the lengths of the first n fields to those of the stages before, and others to 0. */
+static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
+    if (dlpi_writes_first(w)) n = 0;
+    for (uint32_t f = 0; f < w->p->items.n; f++)
+        w->length[f] = f < n ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
 }
 
 /* Set the lengths that a row's callback finds: those of the stages before. It is to set those of
@@ -17246,17 +17270,13 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool clear) {
    so on. Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
         dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged) /* the callback is to set those of the fields that it adds */
-        memset(w->length + scope->own, 0,
-               (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row, w->st->scope.own);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row, !p->items.any_ragged);
     if (p->items.any_ragged) dlpi_rows_open(w, t->slot, row, row + 1);
@@ -17320,8 +17340,8 @@ static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     }
     w->passed++;
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
-    if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
+    if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row, w->p->items.n);
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
 
@@ -18683,7 +18703,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole batch. */
+/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole
+   batch, or a cell of this number. */
 DLPI_COLD
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
@@ -18702,6 +18723,17 @@ static uint64_t dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const
         if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
     return running;
+}
+
+/* Return a word that says what killed dead worker w over this row of slot s, or over all of the
+   slot or cell (row UINT32_MAX). Its bits are the signal (8), then block.op if the worker ran a
+   callback there (8). */
+DLPI_COLD
+static uint32_t dlpi_killed_word(const dlpi_worker *w, const dlpi_death *why, uint32_t s,
+                                 uint32_t row) {
+    const bool ran = dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), s, row); /* X2 */
+    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
+    return (why->signal & 255u) | (op & 255u) << 8;
 }
 
 /* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
@@ -18756,8 +18788,7 @@ static void dlpi_recover_blame(const dlpi_worker *w, const dlpi_unit *t, uint32_
     const bool items = row != UINT32_MAX;
     uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-    slot->killed_by = dlpi_killed_word(
-        w, why->signal, dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), t->slot, row)); /* X2 */
+    slot->killed_by = dlpi_killed_word(w, why, t->slot, row);
     if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
     /* X1 */
     DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
@@ -20599,7 +20630,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
-        dlpi_item_lengths(w, &t, a->row);
+        dlpi_item_lengths(w, &t, a->row, p->items.n);
     }
     memcpy(w->given.length, a->fields.length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);
@@ -23475,15 +23506,12 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        const bool own = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
-        bool ran = own;
+        dlpi_unit t = {dlpi_gen(state), c, 0, DLPI_WHOLE, 0, false};
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
-            ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
+        const bool ran = dlpi_runs_has(dlpi_was_running(w, &t, why), c, UINT32_MAX);
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = dlpi_killed_word(w, why->signal, own);
+            cell->killed_by = dlpi_killed_word(w, why, c, UINT32_MAX);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
@@ -26390,7 +26418,6 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
     bool plain;              /* one loop makes the items of a run: dlpi_inputs_many */
-    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
@@ -26612,27 +26639,9 @@ static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand
     return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
-/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
-   deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
-    };
-    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
-    const char *name = p->source_stage->name;
-    if (b == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
-                       "%s is %" PRId64
-                       ", must be 0 after stage \"%s\": this stage only copies. Set "
-                       "workers.%s of \"%s\".",
-                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
-}
-
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_rows_check(dlp_pipe *p) {
+DLPI_COLD static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -26645,23 +26654,24 @@ static int dlpi_input_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+DLPI_COLD static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
-    const char *name = p->source_stage->name;
-    int rc = dlpi_input_copies_check(p, fetch);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
-                           (int)fetch->in_flight, name);
-    x->taken = true;
+    const int rc = dlpi_input_rows_check(p);
+    if (rc != DLP_OK || fetch->item == copy) return rc;
     x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
     fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
+}
+
+/* Let the fetch stage copy runs of rows by `bulk`. copies: gets the ops of that stage. */
+DLPI_COLD static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
+                                      uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
+    if (p->fetch->ops == copies) return;
+    *copies = *p->fetch->ops;
+    copies->bulk = bulk;
+    p->fetch->ops = copies;
 }
 
 /* Refuse an order that inputs cannot have. list: the name of its list. makes: the name of the row
@@ -26724,12 +26734,17 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
+/* Return the marks of the item of level l at `to`, or NULL if it has none. */
+static inline uint64_t *dlpi_item_marks(uint8_t *to, const dlpi_level *l) {
+    return l->marked ? (uint64_t *)(void *)to + l->fs.n : NULL;
+}
+
 /* Return the place of the mark of field f in the item of level l at `to`. An item without marks has
    a mark of its whole room in *none. */
 static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_t f,
                                        uint64_t *none) {
     *none = DLPI_MARK_OPEN;
-    return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
+    return l->marked ? dlpi_item_marks(to, l) + f : none;
 }
 
 /* Return the number of item `at` of x among those at `bytes`, which are a cell's, or a box's. */
@@ -26897,14 +26912,10 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
 /* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
    Close its marks. The mark of a field whose length is wrong stays open. */
 static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
-    const uint64_t *lengths = (const uint64_t *)(const void *)to;
-    uint64_t none;
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const dlpi_field *d = &l->fs.at[f];
-        if (!d->f.ragged || lengths[f] > (uint64_t)d->f.shape[0]) continue;
-        dlpi_mark_close(dlpi_item_mark(to, l, f, &none), to + l->at[f],
-                        lengths[f] * dlpi_row_bytes(d), d->row_bytes);
-    }
+    void *data[DLP_MAX_FIELDS];
+    for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
+    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                     dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
@@ -26912,20 +26923,6 @@ static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
 static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     if (l->fs.any_ragged) dlpi_item_close(to, l);
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
-}
-
-/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
-   callback returned. Returns the code that this comes to. */
-DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, const char *format,
-                                                      ...) {
-    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
-    char where[64];
-    dlp_error e;
-    DLPI_PRINT(where, sizeof where, format);
-    dlpi_describe(w, code, &e);
-    dlpi_say(w, code, "%s: %.180s", where, e.message);
-    w->block->message_errno = errnum;
-    return code;
 }
 
 /* Run the filters and maps of a level from op k on for the item that lies at `to`. it: the item,
@@ -26936,7 +26933,7 @@ static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
-    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, dlpi_item_marks(to, l), true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
@@ -27004,10 +27001,39 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
     int rc = dlpi_read_took(w, dlpi_input_answer(w));
     dlpi_input_point(it, to, l, by, false);
     if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
-        dlpi_tails_close(k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+        dlpi_tails_close(k, it, l->fs.at, dlpi_item_marks(to, l));
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (rc == 0 && (k->how & DLPI_OP_LAST) == 0) return dlpi_level_from(w, l, k + 1, it, to, by);
     if (rc != 0 && rc != DLP_SKIP) w->note.row = k->row;
+    return rc;
+}
+
+/* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
+   show it. by: holds the addresses of the fields. */
+DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                 dlpi_item_arrays *by, bool zero) {
+    if (zero)
+        dlpi_input_zero(to, x->level);
+    else
+        dlpi_item_begins(to, x->level);
+    dlpi_input_lay(in, to, x->level, by, true);
+}
+
+/* Have the fetch of x write the item of the first level at `to`. in, by: of dlpi_input_item. shows:
+   the worker tells whose callback runs. Returns the callback's result. */
+DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                dlpi_item_arrays *by, bool zero, bool shows) {
+    dlpi_input_lays(x, in, to, by, zero);
+    if (shows) dlpi_op_tells(w, x->row);
+    return x->input.fetch(x->input.user, in);
+}
+
+/* Check the item of the first level at `to`, which came with code rc. index: of the input. Returns
+   the code that this comes to. */
+DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint64_t index, uint8_t *to,
+                                int rc) {
+    if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, index);
     return rc;
 }
 
@@ -27019,30 +27045,21 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
     const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
+    const bool zero = !x->input.writes_all_bytes;
     int rc = 0;
+    dlpi_input_item(in, by, x->n_fetched);
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
-        dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
-        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
+    } else if (x->found.joins != NULL) {
+        dlpi_input_lays(x, in, to, by, zero);
+        rc = x->found.joins->fetch(w, c, in);
     } else {
-        if (!x->input.writes_all_bytes)
-            dlpi_input_zero(to, l);
-        else
-            dlpi_item_begins(to, l);
-        dlpi_input_point(in, to, l, by, true);
-        in->n_fields = x->n_fetched;
-        const uint32_t before = dlpi_op_tells(w, x->row);
-        if (x->found.joins != NULL)
-            rc = x->found.joins->fetch(w, c, in);
-        else if (x->input.fetch != NULL)
-            rc = x->input.fetch(x->input.user, in);
-        dlpi_op_back(w, before);
+        rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);
+        dlpi_op_back(w, 0);
     }
-    if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, given->index);
+    rc = dlpi_input_came(w, x, given->index, to, rc);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }
@@ -27232,12 +27249,8 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         return false;
     }
     a->note.used_random = 0;
-    if (!x->input.writes_all_bytes)
-        dlpi_input_zero(to, l);
-    else
-        dlpi_item_begins(to, l);
-    dlpi_input_point(&a->item, to, l, &a->fields, true);
-    a->item.n_fields = x->n_fetched;
+    dlpi_input_item(&a->item, &a->fields, x->n_fetched);
+    dlpi_input_lays(x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
     return false;
 }
 
@@ -27578,6 +27591,12 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 #define DLPI_EXPAND_RUN_BYTES 8192u
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
+/* True if items of an input may fail and be left out. A cell has one number of these. */
+static bool dlpi_input_leaves(const dlp_pipe *p, const dlpi_expand *x) {
+    return dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
+           (x->n_levels > 2 || x->level[1].program.n > 0 || x->level->part.load != NULL);
+}
+
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
    an input are shuffled, lie tight or may be left out. It is 1 with loads, packs, joined branches
@@ -27590,11 +27609,9 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
-    if (dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
-        x->level[1].program.n + (x->n_levels > 2) > 0)
-        return 1; /* its items may be left out, of which a cell has one number */
-    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->max_bytes > 0 || q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) ||
+    if (dlpi_input_leaves(p, x) || DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL ||
+        q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
+        dlpi_found_shuffled(q) ||
         all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
@@ -27797,6 +27814,18 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     return true;
 }
 
+/* End an item of an input that came to code rc, a failure. number: of the item, which is put in
+   front of the message. Returns 0 if the item is left out, or the code of the input's failure. */
+DLPI_COLD static int dlpi_line_fails(dlpi_line *b, int rc, uint64_t number) {
+    dlpi_worker *w = b->w;
+    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    dlpi_say(w, code, "item %" PRIu64 ": %.180s", number, e.message);
+    w->block->message_errno = errnum;
+    return !dlpi_stopped(w->p) && dlpi_line_leaves(b, code) ? 0 : code;
+}
+
 /* Complete the item that an expander has added last: call its level's steps, and go on with it. A
    failure is kept in m->wrong. */
 DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
@@ -27812,10 +27841,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
-    if (rc != 0 && rc != DLP_SKIP) {
-        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
-        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
-    }
+    if (rc != 0 && rc != DLP_SKIP) m->wrong = dlpi_line_fails(b, rc, m->added - 1);
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
@@ -27930,16 +27956,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes)
-        dlpi_input_zero(to, l);
-    else
-        dlpi_item_begins(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true);
-    if (shows) dlpi_op_tells(b->w, x->row);
-    rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = dlpi_input_row(x, b->of->index);
-    if (rc != 0) return rc;
+    rc = dlpi_input_asks(b->w, x, &in, to, &b->fields, b->zeroes, shows);
+    if ((rc = dlpi_input_came(b->w, x, b->of->index, to, rc)) != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         if (shows) dlpi_op_tells(b->w, l->program.op->row);
@@ -27984,9 +28002,7 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
-        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
-        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
-            rc = 0;
+        if (rc != 0) rc = rc == DLP_SKIP ? 0 : dlpi_line_fails(b, rc, k);
     }
     if (rc == 0) dlpi_making_pass(m);
     m->given = before;
@@ -28010,7 +28026,10 @@ static int dlpi_line_load(dlpi_line *b) {
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
     dlpi_op_back(b->w, before);
-    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
+    if (x->firsts != NULL) /* the list has counted them, whatever load has set */
+        part.items = x->firsts[cell->index + 1] - x->firsts[cell->index];
+    else if (rc == 0)
+        rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
@@ -28025,11 +28044,7 @@ static int dlpi_line_load(dlpi_line *b) {
         b->number = shown.item;
         it.position = dlpi_line_key(it.position, shown.item);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
-        if (rc == DLP_SKIP)
-            rc = 0;
-        else if (rc != 0)
-            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
-        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+        if (rc != 0) rc = rc == DLP_SKIP ? 0 : dlpi_line_fails(b, rc, shown.item);
     }
     return rc;
 }
@@ -28143,9 +28158,9 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.max_bytes == 0 &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           x->found.max_bytes == 0 && x->found.plan.rule == DLPI_LIST_ONCE &&
+           x->part.load == NULL && x->n_read == 0 && x->found.boxes.grant_at == 0 &&
+           x->found.arrivals == NULL && x->found.joins == NULL && !dlpi_input_leaves(p, x) &&
            !x->cached && dlpi_input_last(x)->number_at == 0 && !x->has_rooms && x->n_levels <= 2 &&
            (x->n_levels == 1 || x->level[1].program.n == 0);
 }
@@ -31801,9 +31816,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
-    in.n_fields = x->n_fetched;
-    return x->input.fetch(x->input.user, &in);
+    dlpi_input_item(&in, &by, x->n_fetched);
+    return dlpi_input_asks(w, x, &in, dlpi_arrived_at(w->p, x, c, k), &by, false, false);
 }
 
 /* Wait for a record, and have it written into cell c. Records that are there behind it follow, up
@@ -33982,17 +33996,14 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
-    if (rc == DLP_OK && fetch->ops != &x->copies) {
-        x->copies = *fetch->ops;
-        x->copies.bulk = dlpi_expand_bulk;
-        fetch->ops = &x->copies;
-    }
-    if (rc == DLP_OK) fetch->dataset->fields = dlpi_input_made(st, x, &fetch->dataset->n_fields);
-    return rc;
+    dlp_dataset *rows = p->fetch->dataset;
+    const int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
+    if (rc != DLP_OK) return rc;
+    dlpi_input_bulk(p, &x->copies, dlpi_expand_bulk);
+    rows->fields = dlpi_input_made(st, x, &rows->n_fields);
+    return DLP_OK;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
@@ -34131,18 +34142,13 @@ static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
 }
 
-/* What the copy of a joined row finds behind the address in its item's `part`. */
-typedef struct dlpi_branches_row {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
-} dlpi_branches_row;
-
+/* Set it->part->data to where the items of row `row` of slot s lie. extra: memory for the
+   dlp_part. */
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                     void *extra) {
-    dlpi_branches_row *e = extra;
-    *e = (dlpi_branches_row){.p = w->p, .row = &dlpi_found_rows_of(w->p, s)[row]};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = &dlpi_found_rows_of(w->p, s)[row];
+    it->part = part;
 }
 
 /* Return the number of the row's first item. *list: its branch. */
@@ -34158,8 +34164,8 @@ DLPI_COLD static uint32_t dlpi_branches_row_origin(dlpi_worker *w, uint32_t s, u
 
 /* Callback of the fetch stage: copy a joined row's items. user: the dlpi_branches. Returns 0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
-    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
+    const dlp_pipe *p = it->call->w->p;
+    dlpi_branches_items(p, user, it->part->data, p->batch_rows, it);
     return 0;
 }
 
@@ -34205,11 +34211,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     int rc = dlpi_input_order(p);
     if (rc == DLP_OK) rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK) return rc;
-    if (p->fetch->ops != &j->copies) {
-        j->copies = *p->fetch->ops;
-        j->copies.bulk = dlpi_branches_bulk;
-        p->fetch->ops = &j->copies;
-    }
+    dlpi_input_bulk(p, &j->copies, dlpi_branches_bulk);
     q->plan.n_inputs = UINT64_MAX;
     for (uint32_t b = 0; b < j->n; b++)
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
@@ -34328,7 +34330,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .sizes = dlpi_branches_sizes,
     DLPI_FOUND_BATCHES,
     .slot_bytes = dlpi_branches_slot_bytes,
-    .row_bytes = sizeof(dlpi_branches_row),
+    .row_bytes = sizeof(dlp_part),
     .row = dlpi_branches_row_extra,
     .origin = dlpi_branches_row_origin,
     .config = dlpi_branches_config,
@@ -34656,7 +34658,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
 
 /* Check that the n fields f can be documents: ragged, all with the same longest length. Errors name
    the last row that adds fields. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f, uint32_t n) {
+DLPI_COLD static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f,
+                                         uint32_t n) {
     const char *node = p->fetch->name;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
         if (x->level[i].row != NULL) node = x->level[i].row->name;
@@ -34674,7 +34677,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
    with T tokens, and two more. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
     const dlp_field *from;
@@ -34821,18 +34824,13 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-/* What the copy of a packed row finds behind the address in its item's `part`. */
-typedef struct dlpi_pack_extra {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_pack_row *row; /* the row's pieces of documents */
-} dlpi_pack_extra;
-
+/* Set it->part->data to the pieces of documents of row `row` of slot s. extra: memory for the
+   dlp_part. */
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
-    dlpi_pack_extra *e = extra;
-    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = dlpi_pack_row_at(w->p, s, row);
+    it->part = part;
 }
 
 /* Write the fields cu_seqlens and position_ids of a row into `bounds` and `places`. */
@@ -34857,16 +34855,16 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
    0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
-    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
-    const dlpi_pack_row *row = e->row;
+    const dlp_pipe *p = it->call->w->p;
+    const dlpi_pack_row *row = it->part->data;
     const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     uint64_t at = 0;
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
-        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
+        const dlpi_pack_document from = dlpi_pack_find(p, g->cell, g->first);
         const bool tight = k->x.found.max_bytes > 0;
         const uint8_t *item =
-            dlpi_found_item_at(dlpi_input_bytes(e->p, g->cell), from.number, l->bytes, tight);
+            dlpi_found_item_at(dlpi_input_bytes(p, g->cell), from.number, l->bytes, tight);
         const uint8_t *next = item + dlpi_tight_head(l);
         for (uint32_t f = 0; f < k->n; f++) {
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
@@ -34878,7 +34876,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     }
     for (uint32_t f = 0; f < k->n; f++)
         it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
-    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
+    dlpi_pack_places(p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
@@ -34976,7 +34974,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlp_part), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 
@@ -52392,6 +52390,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
     m->reads = dlpi_fetch_requests(&m->f);
+    if (m->reads && m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     if (m->waits != NULL && m->workers.num_workers == DLP_NONE)
         return dlpi_async_inline(t->p, m->waits);
     if (m->load != NULL && m->reads)
@@ -52588,7 +52587,6 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
-    if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     return rc;
 }
 

@@ -103,6 +103,23 @@ DLPI_NOINLINE static void dlpi_mark_shut(uint64_t *mark, uint8_t *at, uint64_t u
     dlpi_mark_close(mark, at, used, room);
 }
 
+/* Close the open marks of those of n fields that are ragged, after a callback has set the lengths.
+   data: where the fields lie. marks: NULL: earlier items may have left anything there. Returns
+   false if a length is wrong. The mark of this field stays open. */
+static bool dlpi_marks_close(const dlpi_field *f, uint32_t n, void *const *data,
+                             const uint64_t *length, uint64_t *marks) {
+    bool right = true;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t none = DLPI_MARK_OPEN;
+        const bool over = length[i] > dlpi_length_most(&f[i]);
+        right = right && !over;
+        if (f[i].f.ragged && !over)
+            dlpi_mark_close(marks != NULL ? &marks[i] : &none, data[i],
+                            length[i] * dlpi_row_bytes(&f[i]), f[i].row_bytes);
+    }
+    return right;
+}
+
 /* Clear the ragged field that lies at `at`, whatever was written there. */
 static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
     dlpi_mark_open(mark, room);

@@ -148,7 +148,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
-        dlpi_item_lengths(w, &t, a->row);
+        dlpi_item_lengths(w, &t, a->row, p->items.n);
     }
     memcpy(w->given.length, a->fields.length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);

@@ -614,15 +614,12 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        const bool own = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
-        bool ran = own;
+        dlpi_unit t = {dlpi_gen(state), c, 0, DLPI_WHOLE, 0, false};
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
-            ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
+        const bool ran = dlpi_runs_has(dlpi_was_running(w, &t, why), c, UINT32_MAX);
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = dlpi_killed_word(w, why->signal, own);
+            cell->killed_by = dlpi_killed_word(w, why, c, UINT32_MAX);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));

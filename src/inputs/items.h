@@ -79,7 +79,6 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
     bool plain;              /* one loop makes the items of a run: dlpi_inputs_many */
-    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
@@ -301,27 +300,9 @@ static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand
     return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
-/* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
-   deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
-    };
-    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
-    const char *name = p->source_stage->name;
-    if (b == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
-                       "%s is %" PRId64
-                       ", must be 0 after stage \"%s\": this stage only copies. Set "
-                       "workers.%s of \"%s\".",
-                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
-}
-
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_input_rows_check(dlp_pipe *p) {
+DLPI_COLD static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -334,23 +315,24 @@ static int dlpi_input_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+DLPI_COLD static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
-    const char *name = p->source_stage->name;
-    int rc = dlpi_input_copies_check(p, fetch);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "in_flight is %d, must be 0 after stage \"%s\": this stage only copies",
-                           (int)fetch->in_flight, name);
-    x->taken = true;
+    const int rc = dlpi_input_rows_check(p);
+    if (rc != DLP_OK || fetch->item == copy) return rc;
     x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
     fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
+}
+
+/* Let the fetch stage copy runs of rows by `bulk`. copies: gets the ops of that stage. */
+DLPI_COLD static void dlpi_input_bulk(dlp_pipe *p, dlpi_stage_ops *copies,
+                                      uint32_t (*bulk)(dlpi_worker *w, const dlpi_unit *t)) {
+    if (p->fetch->ops == copies) return;
+    *copies = *p->fetch->ops;
+    copies->bulk = bulk;
+    p->fetch->ops = copies;
 }
 
 /* Refuse an order that inputs cannot have. list: the name of its list. makes: the name of the row
@@ -413,12 +395,17 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
+/* Return the marks of the item of level l at `to`, or NULL if it has none. */
+static inline uint64_t *dlpi_item_marks(uint8_t *to, const dlpi_level *l) {
+    return l->marked ? (uint64_t *)(void *)to + l->fs.n : NULL;
+}
+
 /* Return the place of the mark of field f in the item of level l at `to`. An item without marks has
    a mark of its whole room in *none. */
 static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_t f,
                                        uint64_t *none) {
     *none = DLPI_MARK_OPEN;
-    return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
+    return l->marked ? dlpi_item_marks(to, l) + f : none;
 }
 
 /* Return the number of item `at` of x among those at `bytes`, which are a cell's, or a box's. */
@@ -586,14 +573,10 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
 /* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
    Close its marks. The mark of a field whose length is wrong stays open. */
 static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
-    const uint64_t *lengths = (const uint64_t *)(const void *)to;
-    uint64_t none;
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const dlpi_field *d = &l->fs.at[f];
-        if (!d->f.ragged || lengths[f] > (uint64_t)d->f.shape[0]) continue;
-        dlpi_mark_close(dlpi_item_mark(to, l, f, &none), to + l->at[f],
-                        lengths[f] * dlpi_row_bytes(d), d->row_bytes);
-    }
+    void *data[DLP_MAX_FIELDS];
+    for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
+    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                     dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
@@ -601,20 +584,6 @@ static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
 static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     if (l->fs.any_ragged) dlpi_item_close(to, l);
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
-}
-
-/* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
-   callback returned. Returns the code that this comes to. */
-DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, const char *format,
-                                                      ...) {
-    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
-    char where[64];
-    dlp_error e;
-    DLPI_PRINT(where, sizeof where, format);
-    dlpi_describe(w, code, &e);
-    dlpi_say(w, code, "%s: %.180s", where, e.message);
-    w->block->message_errno = errnum;
-    return code;
 }
 
 /* Run the filters and maps of a level from op k on for the item that lies at `to`. it: the item,
@@ -625,7 +594,7 @@ static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
-    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, dlpi_item_marks(to, l), true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
@@ -693,10 +662,39 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
     int rc = dlpi_read_took(w, dlpi_input_answer(w));
     dlpi_input_point(it, to, l, by, false);
     if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
-        dlpi_tails_close(k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+        dlpi_tails_close(k, it, l->fs.at, dlpi_item_marks(to, l));
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (rc == 0 && (k->how & DLPI_OP_LAST) == 0) return dlpi_level_from(w, l, k + 1, it, to, by);
     if (rc != 0 && rc != DLP_SKIP) w->note.row = k->row;
+    return rc;
+}
+
+/* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
+   show it. by: holds the addresses of the fields. */
+DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                 dlpi_item_arrays *by, bool zero) {
+    if (zero)
+        dlpi_input_zero(to, x->level);
+    else
+        dlpi_item_begins(to, x->level);
+    dlpi_input_lay(in, to, x->level, by, true);
+}
+
+/* Have the fetch of x write the item of the first level at `to`. in, by: of dlpi_input_item. shows:
+   the worker tells whose callback runs. Returns the callback's result. */
+DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                dlpi_item_arrays *by, bool zero, bool shows) {
+    dlpi_input_lays(x, in, to, by, zero);
+    if (shows) dlpi_op_tells(w, x->row);
+    return x->input.fetch(x->input.user, in);
+}
+
+/* Check the item of the first level at `to`, which came with code rc. index: of the input. Returns
+   the code that this comes to. */
+DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint64_t index, uint8_t *to,
+                                int rc) {
+    if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, index);
     return rc;
 }
 
@@ -708,30 +706,21 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
     const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
+    const bool zero = !x->input.writes_all_bytes;
     int rc = 0;
+    dlpi_input_item(in, by, x->n_fetched);
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
-        dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
-        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
+    } else if (x->found.joins != NULL) {
+        dlpi_input_lays(x, in, to, by, zero);
+        rc = x->found.joins->fetch(w, c, in);
     } else {
-        if (!x->input.writes_all_bytes)
-            dlpi_input_zero(to, l);
-        else
-            dlpi_item_begins(to, l);
-        dlpi_input_point(in, to, l, by, true);
-        in->n_fields = x->n_fetched;
-        const uint32_t before = dlpi_op_tells(w, x->row);
-        if (x->found.joins != NULL)
-            rc = x->found.joins->fetch(w, c, in);
-        else if (x->input.fetch != NULL)
-            rc = x->input.fetch(x->input.user, in);
-        dlpi_op_back(w, before);
+        rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);
+        dlpi_op_back(w, 0);
     }
-    if (rc == 0) rc = dlpi_item_ends(w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, given->index);
+    rc = dlpi_input_came(w, x, given->index, to, rc);
     *in = *given;
     return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }

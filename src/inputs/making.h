@@ -9,6 +9,12 @@
 #define DLPI_EXPAND_RUN_BYTES 8192u
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
+/* True if items of an input may fail and be left out. A cell has one number of these. */
+static bool dlpi_input_leaves(const dlp_pipe *p, const dlpi_expand *x) {
+    return dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
+           (x->n_levels > 2 || x->level[1].program.n > 0 || x->level->part.load != NULL);
+}
+
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
    an input are shuffled, lie tight or may be left out. It is 1 with loads, packs, joined branches
@@ -21,12 +27,9 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
-    if (dlpi_input_drops(p->source_stage, x) && x->n_levels > 1 &&
-        x->level[1].program.n + (x->n_levels > 2) > 0)
-        return 1; /* its items may be left out, of which a cell has one number */
-    if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
-        q->max_bytes > 0 || q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) ||
-        all == 0)
+    if (dlpi_input_leaves(p, x) || DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL ||
+        q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
+        dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -228,6 +231,18 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
     return true;
 }
 
+/* End an item of an input that came to code rc, a failure. number: of the item, which is put in
+   front of the message. Returns 0 if the item is left out, or the code of the input's failure. */
+DLPI_COLD static int dlpi_line_fails(dlpi_line *b, int rc, uint64_t number) {
+    dlpi_worker *w = b->w;
+    const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    dlpi_say(w, code, "item %" PRIu64 ": %.180s", number, e.message);
+    w->block->message_errno = errnum;
+    return !dlpi_stopped(w->p) && dlpi_line_leaves(b, code) ? 0 : code;
+}
+
 /* Complete the item that an expander has added last: call its level's steps, and go on with it. A
    failure is kept in m->wrong. */
 DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
@@ -243,10 +258,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
-    if (rc != 0 && rc != DLP_SKIP) {
-        m->wrong = dlpi_say_where(b->w, rc, "item %" PRIu64, m->added - 1);
-        if (dlpi_line_leaves(b, m->wrong)) m->wrong = 0;
-    }
+    if (rc != 0 && rc != DLP_SKIP) m->wrong = dlpi_line_fails(b, rc, m->added - 1);
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
@@ -361,16 +373,8 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes)
-        dlpi_input_zero(to, l);
-    else
-        dlpi_item_begins(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true);
-    if (shows) dlpi_op_tells(b->w, x->row);
-    rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = dlpi_input_row(x, b->of->index);
-    if (rc != 0) return rc;
+    rc = dlpi_input_asks(b->w, x, &in, to, &b->fields, b->zeroes, shows);
+    if ((rc = dlpi_input_came(b->w, x, b->of->index, to, rc)) != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         if (shows) dlpi_op_tells(b->w, l->program.op->row);
@@ -415,9 +419,7 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
-        if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
-        if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
-            rc = 0;
+        if (rc != 0) rc = rc == DLP_SKIP ? 0 : dlpi_line_fails(b, rc, k);
     }
     if (rc == 0) dlpi_making_pass(m);
     m->given = before;
@@ -441,7 +443,10 @@ static int dlpi_line_load(dlpi_line *b) {
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
     dlpi_op_back(b->w, before);
-    if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
+    if (x->firsts != NULL) /* the list has counted them, whatever load has set */
+        part.items = x->firsts[cell->index + 1] - x->firsts[cell->index];
+    else if (rc == 0)
+        rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
@@ -456,11 +461,7 @@ static int dlpi_line_load(dlpi_line *b) {
         b->number = shown.item;
         it.position = dlpi_line_key(it.position, shown.item);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
-        if (rc == DLP_SKIP)
-            rc = 0;
-        else if (rc != 0)
-            rc = dlpi_say_where(b->w, rc, "item %" PRIu64, shown.item);
-        if (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)) rc = 0;
+        if (rc != 0) rc = rc == DLP_SKIP ? 0 : dlpi_line_fails(b, rc, shown.item);
     }
     return rc;
 }
@@ -574,9 +575,9 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
 /* True if dlpi_inputs_many makes the items of the inputs of x. */
 DLPI_COLD static bool dlpi_input_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
-           x->input.fetch != NULL && x->found.max_bytes == 0 &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           x->found.max_bytes == 0 && x->found.plan.rule == DLPI_LIST_ONCE &&
+           x->part.load == NULL && x->n_read == 0 && x->found.boxes.grant_at == 0 &&
+           x->found.arrivals == NULL && x->found.joins == NULL && !dlpi_input_leaves(p, x) &&
            !x->cached && dlpi_input_last(x)->number_at == 0 && !x->has_rooms && x->n_levels <= 2 &&
            (x->n_levels == 1 || x->level[1].program.n == 0);
 }

@@ -166,12 +166,8 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         return false;
     }
     a->note.used_random = 0;
-    if (!x->input.writes_all_bytes)
-        dlpi_input_zero(to, l);
-    else
-        dlpi_item_begins(to, l);
-    dlpi_input_point(&a->item, to, l, &a->fields, true);
-    a->item.n_fields = x->n_fetched;
+    dlpi_input_item(&a->item, &a->fields, x->n_fetched);
+    dlpi_input_lays(x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
     return false;
 }
 

@@ -589,6 +589,7 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     if (rc == DLP_OK && m->f.fetcher == DLP_FETCH_THREADS) rc = dlpi_makers_threads(t, m);
     if (rc != DLP_OK) return rc;
     m->reads = dlpi_fetch_requests(&m->f);
+    if (m->reads && m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     if (m->waits != NULL && m->workers.num_workers == DLP_NONE)
         return dlpi_async_inline(t->p, m->waits);
     if (m->load != NULL && m->reads)
@@ -774,7 +775,6 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
-    if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     return rc;
 }
 

@@ -151,13 +151,6 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-/* Return a word that says what killed dead worker w. Its bits are the signal (8), then block.op if
-   the worker ran a callback there (8). */
-static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran) {
-    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
-    return (signal & 255u) | (op & 255u) << 8;
-}
-
 /* Return the bytes that keep, for each row of slot s, block.op of the last worker that died over
    the row. Until all rows are done nobody needs `valid`, so the bytes lie there. */
 static inline uint8_t *dlpi_slot_killers(const dlp_pipe *p, uint32_t s) {

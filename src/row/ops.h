@@ -104,16 +104,9 @@ DLPI_NOINLINE static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f,
    are refused where all are checked, by the name of this op. */
 DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
                                            const dlpi_field *f, uint64_t *marks) {
-    bool right = true;
-    for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
-        const uint64_t length = it->length[i];
-        uint64_t none = DLPI_MARK_OPEN;
-        if (length > dlpi_length_most(&f[i]))
-            right = false;
-        else if (f[i].f.ragged)
-            dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
-                            length * dlpi_row_bytes(&f[i]), f[i].row_bytes);
-    }
+    const uint32_t i = k->first;
+    const bool right = dlpi_marks_close(f + i, k->n, it->data + i, it->length + i,
+                                        marks != NULL ? marks + i : NULL);
     if (DLPI_UNLIKELY(!right)) {
         dlp_fail(it->call, 0, "%s", "");
         it->call->row = k->row;

@@ -27,10 +27,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++)
-        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
+/* Set the lengths of the first n fields to those of the stages before, and others to 0. */
+static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
+    if (dlpi_writes_first(w)) n = 0;
+    for (uint32_t f = 0; f < w->p->items.n; f++)
+        w->length[f] = f < n ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
 }
 
 /* Set the lengths that a row's callback finds: those of the stages before. It is to set those of
@@ -151,17 +152,13 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool clear) {
    so on. Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
         dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
-    if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged) /* the callback is to set those of the fields that it adds */
-        memset(w->length + scope->own, 0,
-               (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row, w->st->scope.own);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row, !p->items.any_ragged);
     if (p->items.any_ragged) dlpi_rows_open(w, t->slot, row, row + 1);
@@ -225,8 +222,8 @@ static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     }
     w->passed++;
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
-    if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
+    if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row, w->p->items.n);
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
 

@@ -14,18 +14,13 @@ static int dlpi_branches_many(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_many(w, &dlpi_branch_of_cell(w->p->source_stage->self, c)->x, c);
 }
 
-/* What the copy of a joined row finds behind the address in its item's `part`. */
-typedef struct dlpi_branches_row {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
-} dlpi_branches_row;
-
+/* Set it->part->data to where the items of row `row` of slot s lie. extra: memory for the
+   dlp_part. */
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                     void *extra) {
-    dlpi_branches_row *e = extra;
-    *e = (dlpi_branches_row){.p = w->p, .row = &dlpi_found_rows_of(w->p, s)[row]};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = &dlpi_found_rows_of(w->p, s)[row];
+    it->part = part;
 }
 
 /* Return the number of the row's first item. *list: its branch. */
@@ -41,8 +36,8 @@ DLPI_COLD static uint32_t dlpi_branches_row_origin(dlpi_worker *w, uint32_t s, u
 
 /* Callback of the fetch stage: copy a joined row's items. user: the dlpi_branches. Returns 0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
-    const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
-    dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
+    const dlp_pipe *p = it->call->w->p;
+    dlpi_branches_items(p, user, it->part->data, p->batch_rows, it);
     return 0;
 }
 
@@ -88,11 +83,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     int rc = dlpi_input_order(p);
     if (rc == DLP_OK) rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK) return rc;
-    if (p->fetch->ops != &j->copies) {
-        j->copies = *p->fetch->ops;
-        j->copies.bulk = dlpi_branches_bulk;
-        p->fetch->ops = &j->copies;
-    }
+    dlpi_input_bulk(p, &j->copies, dlpi_branches_bulk);
     q->plan.n_inputs = UINT64_MAX;
     for (uint32_t b = 0; b < j->n; b++)
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
@@ -211,7 +202,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .sizes = dlpi_branches_sizes,
     DLPI_FOUND_BATCHES,
     .slot_bytes = dlpi_branches_slot_bytes,
-    .row_bytes = sizeof(dlpi_branches_row),
+    .row_bytes = sizeof(dlp_part),
     .row = dlpi_branches_row_extra,
     .origin = dlpi_branches_row_origin,
     .config = dlpi_branches_config,

@@ -85,17 +85,14 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
-    if (rc == DLP_OK && fetch->ops != &x->copies) {
-        x->copies = *fetch->ops;
-        x->copies.bulk = dlpi_expand_bulk;
-        fetch->ops = &x->copies;
-    }
-    if (rc == DLP_OK) fetch->dataset->fields = dlpi_input_made(st, x, &fetch->dataset->n_fields);
-    return rc;
+    dlp_dataset *rows = p->fetch->dataset;
+    const int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
+    if (rc != DLP_OK) return rc;
+    dlpi_input_bulk(p, &x->copies, dlpi_expand_bulk);
+    rows->fields = dlpi_input_made(st, x, &rows->n_fields);
+    return DLP_OK;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {

@@ -56,7 +56,8 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
 
 /* Check that the n fields f can be documents: ragged, all with the same longest length. Errors name
    the last row that adds fields. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f, uint32_t n) {
+DLPI_COLD static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f,
+                                         uint32_t n) {
     const char *node = p->fetch->name;
     for (uint32_t i = 0; i + 1 < x->n_levels; i++)
         if (x->level[i].row != NULL) node = x->level[i].row->name;
@@ -74,7 +75,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
    with T tokens, and two more. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
     const dlp_field *from;
@@ -221,18 +222,13 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-/* What the copy of a packed row finds behind the address in its item's `part`. */
-typedef struct dlpi_pack_extra {
-    dlp_part part; /* first: dlp_item.part points to it */
-    const dlp_pipe *p;
-    const dlpi_pack_row *row; /* the row's pieces of documents */
-} dlpi_pack_extra;
-
+/* Set it->part->data to the pieces of documents of row `row` of slot s. extra: memory for the
+   dlp_part. */
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
                                 void *extra) {
-    dlpi_pack_extra *e = extra;
-    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
-    it->part = &e->part;
+    dlp_part *part = extra;
+    part->data = dlpi_pack_row_at(w->p, s, row);
+    it->part = part;
 }
 
 /* Write the fields cu_seqlens and position_ids of a row into `bounds` and `places`. */
@@ -257,16 +253,16 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
    0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
-    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
-    const dlpi_pack_row *row = e->row;
+    const dlp_pipe *p = it->call->w->p;
+    const dlpi_pack_row *row = it->part->data;
     const dlpi_level *l = &k->x.level[k->x.n_levels - 1];
     uint64_t at = 0;
     for (uint32_t i = 0; i < row->n; i++) {
         const dlpi_pack_segment *g = &row->at[i];
-        const dlpi_pack_document from = dlpi_pack_find(e->p, g->cell, g->first);
+        const dlpi_pack_document from = dlpi_pack_find(p, g->cell, g->first);
         const bool tight = k->x.found.max_bytes > 0;
         const uint8_t *item =
-            dlpi_found_item_at(dlpi_input_bytes(e->p, g->cell), from.number, l->bytes, tight);
+            dlpi_found_item_at(dlpi_input_bytes(p, g->cell), from.number, l->bytes, tight);
         const uint8_t *next = item + dlpi_tight_head(l);
         for (uint32_t f = 0; f < k->n; f++) {
             memcpy((uint8_t *)it->data[f] + at * k->unit[f],
@@ -278,7 +274,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
     }
     for (uint32_t f = 0; f < k->n; f++)
         it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
-    dlpi_pack_places(e->p, k, row, it->data[k->n], it->data[k->n + 1]);
+    dlpi_pack_places(p, k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
 }
 
@@ -376,7 +372,7 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlp_part), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 

@@ -20,9 +20,8 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
-    in.n_fields = x->n_fetched;
-    return x->input.fetch(x->input.user, &in);
+    dlpi_input_item(&in, &by, x->n_fetched);
+    return dlpi_input_asks(w, x, &in, dlpi_arrived_at(w->p, x, c, k), &by, false, false);
 }
 
 /* Wait for a record, and have it written into cell c. Records that are there behind it follow, up

@@ -30,7 +30,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole batch. */
+/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole
+   batch, or a cell of this number. */
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
     if (running == 0 || running >> 32 != s) return false;
@@ -47,6 +48,16 @@ static uint64_t dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const
         if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
     return running;
+}
+
+/* Return a word that says what killed dead worker w over this row of slot s, or over all of the
+   slot or cell (row UINT32_MAX). Its bits are the signal (8), then block.op if the worker ran a
+   callback there (8). */
+static uint32_t dlpi_killed_word(const dlpi_worker *w, const dlpi_death *why, uint32_t s,
+                                 uint32_t row) {
+    const bool ran = dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), s, row); /* X2 */
+    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
+    return (why->signal & 255u) | (op & 255u) << 8;
 }
 
 /* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
@@ -96,8 +107,7 @@ static void dlpi_recover_blame(const dlpi_worker *w, const dlpi_unit *t, uint32_
     const bool items = row != UINT32_MAX;
     uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-    slot->killed_by = dlpi_killed_word(
-        w, why->signal, dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), t->slot, row)); /* X2 */
+    slot->killed_by = dlpi_killed_word(w, why, t->slot, row);
     if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
     /* X1 */
     DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));

@@ -826,6 +826,131 @@ static void stacks__load_in_a_load__a_plain_loop(void) {
     }
 }
 
+static int write_index(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index;
+    return 0;
+}
+static int load_three(void *user, dlp_part *part) {
+    (void)user;
+    part->items = 3;
+    for (uint64_t k = 0; k < 3; k++)
+        ((uint64_t *)part->data)[k] = *(const uint64_t *)part->of->data[0] * 3 + k;
+    part->bytes = 3 * 8;
+    return 0;
+}
+static int fetch_but_some(void *user, dlp_item *it) {
+    (void)user;
+    memcpy(it->data[0], (const uint64_t *)it->part->data + it->part->item, 8);
+    return *(uint64_t *)it->data[0] % 6 == 1 ? -7 : 0;
+}
+
+/* Items of parts that fail, behind a load of items, count against max_skips. Every second part of
+   three items has one that fails. No filter or map stands behind the fetch. */
+static void stacks__items_of_parts_fail__count_as_skips(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    dlp_node nodes[] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                        {.name = "read",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = write_index, .fields = &x, .n_fields = 1}},
+                        {.name = "parts",
+                         .verb = DLP_LOAD,
+                         .load = {.load = load_three, .max_items = 3, .max_part_bytes = 24}},
+                        {.name = "get",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = fetch_but_some, .fields = &x, .n_fields = 1},
+                         .workers = {.on_error = DLP_ON_ERROR_DROP}},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    for (int32_t skips = 0; skips < 9; skips += 4) {
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        uint64_t rows = 0;
+        int rc = DLP_OK;
+        nodes[3].workers.max_skips = skips;
+        CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+        while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            rows += b->count;
+            dlp_pipe_release(p, b);
+        }
+        CHECK(rc == (skips == 0 ? DLP_END : DLP_ERR_BUDGET));
+        CHECK(skips == 0 ? rows == ITEMS / 2 * 5 : rows == (uint64_t)skips * 5);
+        CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static int load_too_many(void *user, dlp_part *part) {
+    (void)user;
+    part->items = 1000000;
+    part->first = 7;
+    return 0;
+}
+static int fetch_place(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->part->index * 10 + it->part->item;
+    return 0;
+}
+
+/* If the load row gives the counts of its parts, the number that load sets is not read. */
+static void stacks__load_sets_another_count__the_rows_counts_hold(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    static const uint64_t counts[] = {2, 0, 3, 1};
+    static const uint64_t expected[] = {0, 1, 20, 21, 22, 30};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 4}},
+        {.name = "parts",
+         .verb = DLP_LOAD,
+         .load = {.load = load_too_many, .items = counts, .max_part_bytes = 8}},
+        {.name = "get",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_place, .fields = &x, .n_fields = 1}},
+        {.name = "some", .verb = DLP_FILTER, .filter = {.keep = keep_all}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint32_t n = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    for (; p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; dlp_pipe_release(p, b), n++)
+        CHECK(n < 6 && *(const uint64_t *)b->fields[0].data == expected[n]);
+    CHECK(n == 6);
+    CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+}
+
+enum { ROOM = 100 };
+static int write_some(void *user, dlp_item *it) {
+    (void)user;
+    it->length[0] = it->index * 37 % ROOM;
+    memset(it->data[0], 0xee, it->length[0]);
+    return 0;
+}
+static int keep_if_zeros_follow(void *user, const dlp_item *it) {
+    const uint8_t *at = it->data[0];
+    (void)user;
+    for (uint64_t i = 0; i < ROOM; i++)
+        if (at[i] != (i < it->length[0] ? 0xee : 0)) return 0;
+    return 1;
+}
+
+/* Zeros lie behind the length of a ragged field in a cell, whatever an earlier item has left. */
+static void stacks__shorter_item_in_a_cell__zeros_follow(void) {
+    static const dlp_field x = {
+        .name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {ROOM}, .ragged = 1};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "get",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_some, .fields = &x, .n_fields = 1, .writes_all_bytes = 1}},
+        {.name = "some", .verb = DLP_FILTER, .filter = {.keep = keep_if_zeros_follow}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint32_t n = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 4}, NULL) == DLP_OK);
+    for (; p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; dlp_pipe_release(p, b), n++)
+        CHECK(b->count == 1);
+    CHECK(n == 4 * ITEMS);
+    CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- a row fails so many times, at each tenth input ---- */
 
 enum { READ, SET, SOME, MAKE, TURN, LAST, N_FAILS };
@@ -1153,6 +1278,9 @@ int main(int argc, char **argv) {
     stacks__cached__random_and_above_the_budget_are_not_kept();
     stacks__map_behind_the_cache__runs_in_each_epoch();
     stacks__load_in_a_load__a_plain_loop();
+    stacks__items_of_parts_fail__count_as_skips();
+    stacks__load_sets_another_count__the_rows_counts_hold();
+    stacks__shorter_item_in_a_cell__zeros_follow();
     stacks__row_fails_so_often__as_a_count_says();
     stacks__maps_spoil_their_items__nobody_sees_it();
     stacks__too_much__refused_in_words();
