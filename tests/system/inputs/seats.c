@@ -1087,7 +1087,9 @@ static void later_fetch__fails__what_its_row_says(void) {
         how.times = 2;
         rows(&t, FILTER);
         run(&t, NULL, &got);
-        CHECK(all_->wrong == (enough || drops ? 4 : 2)); /* of two epochs, or one */
+        /* of two epochs; or of one, and the next one may have been begun */
+        const bool tried = enough || drops ? all_->wrong == 4 : all_->wrong >= 2;
+        CHECK(tried && all_->wrong <= 4);
         if (enough) {
             CHECK(got.rc == DLP_END && all_but(&got, UINT32_MAX));
         } else if (drops) {
@@ -1096,8 +1098,7 @@ static void later_fetch__fails__what_its_row_says(void) {
             CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == 31);
             CHECK(strcmp(got.err.stage, "more0") == 0 && strstr(got.err.message, "no number"));
         }
-        if (all_->wrong != (enough || drops ? 4 : 2))
-            printf("  case %d: %s: %s\n", i, got.err.stage, got.err.message);
+        if (!tried) printf("  case %d: %s: %s\n", i, got.err.stage, got.err.message);
     }
 }
 
