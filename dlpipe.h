@@ -27611,8 +27611,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     all = dlpi_times(needed, one);
     if (dlpi_input_leaves(p, x) || DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL ||
         q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
-        dlpi_found_shuffled(q) ||
-        all == 0)
+        dlpi_found_shuffled(q) || all == 0)
         return 1;
     most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
@@ -43093,7 +43092,7 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
 
 /* Go to the next file that has a key, and describe it in *e. Returns 1; 0 at the end of the shard;
    -1 with the reason noted in t. */
-static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
+DLPI_COLD static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
     dlpi_tar_head h = {.type = 0};
     uint64_t gap = 0;

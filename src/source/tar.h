@@ -411,7 +411,7 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
 
 /* Go to the next file that has a key, and describe it in *e. Returns 1; 0 at the end of the shard;
    -1 with the reason noted in t. */
-static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
+DLPI_COLD static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
     dlpi_tar_head h = {.type = 0};
     uint64_t gap = 0;
