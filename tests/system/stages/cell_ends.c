@@ -877,6 +877,7 @@ static void plan_of(int64_t bytes, int reads, dlp_push *push, dlp_plan *plan) {
         nodes[1] = (dlp_node){.name = "docs", .verb = DLP_PUSH, .push = {.source = push}};
         nodes[2].workers.num_workers = 3;
     }
+    nodes[3].queue.capacity = 64; /* as many cells of any size */
     const uint32_t from = push != NULL;
     if (!well(dlp_nodes_plan(nodes + from, 5 - from, NULL, plan, &err) == DLP_OK))
         printf("  %s %s: %s\n", err.stage, err.field, err.message);

@@ -708,14 +708,16 @@ static int gate_run(int looks) {
     dlp_pipe *p = NULL;
     dlp_batch *b;
     dlp_error err = {.code = 0};
+    const uint64_t *word = NULL;
     int n = 0, rc, looked;
     gate.item = 7, gate.waits = gate.open = 0;
     if (!well(dlp_pipe_open(&p, nodes, 7, &desc, &err) == DLP_OK)) return puts(err.message), 0;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     while (!__atomic_load_n(&gate.waits, __ATOMIC_SEQ_CST)) usleep(100);
-    gate_kept(p, 7, &gate.word);
-    CHECK(gate.word != NULL);
-    gate.looks = looks;
+    gate_kept(p, 7, &word);
+    CHECK(word != NULL);
+    gate.looks = looks; /* before the word, which workers look at, too */
+    __atomic_store_n(&gate.word, word, __ATOMIC_SEQ_CST);
     CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         for (uint32_t r = 0; r < b->count; r++)
