@@ -18534,7 +18534,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
 
 /* Let the workers that the consumer runs rest, for next is over or has no more for them to do. What
    they have done is booked, and no wait as work. */
-static void dlpi_inline_rest(dlp_pipe *p) {
+DLPI_COLD static void dlpi_inline_rest(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         const int at = p->work[i]->inline_worker;
         dlpi_worker *w = &p->workers[at >= 0 ? at : 0];
