@@ -9008,8 +9008,9 @@ DLPI_COLD static void dlpi_wait_lost(uint64_t from, uint64_t now) {
     DLPI_STORE_RLX(&dlpi_wait_sleeps, now + (lost << doubled)); /* LC2 */
 }
 
-/* Let a moment pass that began at `from`. Returns the clock behind it. The clock is read before the
-   waiter looks, because a look may be work that takes long: a worker's look runs what it finds. */
+/* Let a moment pass that began at `from`. Returns the clock behind it. A look is no part of a
+   moment, because it may be work that takes long: a look runs what it finds, and may end in vain.
+   */
 DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
     uint64_t now;
     if (makes_way)
@@ -9034,11 +9035,11 @@ DLPI_NOINLINE static bool dlpi_wait_awake(bool (*look)(void *who), void *who,
     if (from < DLPI_LOAD_RLX(&dlpi_wait_sleeps)) return false; /* LC2 */
     if (until < end) end = until;
     while (now < end) {
-        now = dlpi_wait_moment(makes_way, now);
+        now = dlpi_wait_moment(makes_way, dlpi_now_ns());
         if (look(who)) return true;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
-        from = now;
+        from = dlpi_now_ns();
         now = dlpi_wait_moment(true, from);
         if (look(who)) return true;
         if (now >= until || now > from + DLPI_LOST_NS) break;
@@ -18551,7 +18552,21 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-/* Run one step of each worker that the consumer runs. Returns true if anything moved. */
+/* Let the workers that the consumer runs rest, for next is over or has no more for them to do. What
+   they have done is booked, and no wait as work. */
+DLPI_COLD static void dlpi_inline_rest(dlp_pipe *p) {
+    for (int i = 0; i < p->n_staffed; i++) {
+        const int at = p->work[i]->inline_worker;
+        dlpi_worker *w = &p->workers[at >= 0 ? at : 0];
+        if (at < 0 || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* Run one step of each worker that the consumer runs. Returns true if anything moved.
+   Else they rest. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -18559,6 +18574,7 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
         if (st->inline_worker < 0) continue;
         if (st->ops->step(&p->workers[st->inline_worker])) moved = true;
     }
+    if (!moved) dlpi_inline_rest(p);
     return moved;
 }
 
@@ -19470,17 +19486,11 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
 }
 
 /* Book the wait of the consumer since `from`, which is over, and let the tuner look. came: true if
-   it ended with a batch. Inline workers rest from now on. */
+   it ended with a batch. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
-    for (int i = 0; i < p->n_workers; i++) { /* workers of inline stages rest from now on */
-        dlpi_worker *w = &p->workers[i];
-        if (w->started || w->last_ns == 0) continue;
-        dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
-    }
+    dlpi_inline_rest(p);
     p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.wait_from = 0;
     p->pace.source_waited = false;

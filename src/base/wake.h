@@ -109,8 +109,9 @@ DLPI_COLD static void dlpi_wait_lost(uint64_t from, uint64_t now) {
     DLPI_STORE_RLX(&dlpi_wait_sleeps, now + (lost << doubled)); /* LC2 */
 }
 
-/* Let a moment pass that began at `from`. Returns the clock behind it. The clock is read before the
-   waiter looks, because a look may be work that takes long: a worker's look runs what it finds. */
+/* Let a moment pass that began at `from`. Returns the clock behind it. A look is no part of a
+   moment, because it may be work that takes long: a look runs what it finds, and may end in vain.
+   */
 DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
     uint64_t now;
     if (makes_way)
@@ -135,11 +136,11 @@ DLPI_NOINLINE static bool dlpi_wait_awake(bool (*look)(void *who), void *who,
     if (from < DLPI_LOAD_RLX(&dlpi_wait_sleeps)) return false; /* LC2 */
     if (until < end) end = until;
     while (now < end) {
-        now = dlpi_wait_moment(makes_way, now);
+        now = dlpi_wait_moment(makes_way, dlpi_now_ns());
         if (look(who)) return true;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
-        from = now;
+        from = dlpi_now_ns();
         now = dlpi_wait_moment(true, from);
         if (look(who)) return true;
         if (now >= until || now > from + DLPI_LOST_NS) break;

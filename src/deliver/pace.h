@@ -81,17 +81,11 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
 }
 
 /* Book the wait of the consumer since `from`, which is over, and let the tuner look. came: true if
-   it ended with a batch. Inline workers rest from now on. */
+   it ended with a batch. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
-    for (int i = 0; i < p->n_workers; i++) { /* workers of inline stages rest from now on */
-        dlpi_worker *w = &p->workers[i];
-        if (w->started || w->last_ns == 0) continue;
-        dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
-    }
+    dlpi_inline_rest(p);
     p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.wait_from = 0;
     p->pace.source_waited = false;

@@ -143,7 +143,21 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-/* Run one step of each worker that the consumer runs. Returns true if anything moved. */
+/* Let the workers that the consumer runs rest, for next is over or has no more for them to do. What
+   they have done is booked, and no wait as work. */
+DLPI_COLD static void dlpi_inline_rest(dlp_pipe *p) {
+    for (int i = 0; i < p->n_staffed; i++) {
+        const int at = p->work[i]->inline_worker;
+        dlpi_worker *w = &p->workers[at >= 0 ? at : 0];
+        if (at < 0 || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* Run one step of each worker that the consumer runs. Returns true if anything moved.
+   Else they rest. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -151,6 +165,7 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
         if (st->inline_worker < 0) continue;
         if (st->ops->step(&p->workers[st->inline_worker])) moved = true;
     }
+    if (!moved) dlpi_inline_rest(p);
     return moved;
 }
 

@@ -358,18 +358,22 @@ static void wait__core_was_lost__sleeps_at_once_for_a_while(void) {
     }
 }
 
-/* A worker's look runs what it finds, and in a yield a worker may run some batches. That is no lost
-   core. Another program may have the core in one of these moments, but not in most of them. */
+/* A look runs what it finds, and that may not end the wait: next looks on where no batch is whole
+   yet. In a yield a worker may run some batches. That is no lost core. Another program may have the
+   core in one of these moments, but not in most of them. */
 static void wait__work_of_the_pipe__is_no_lost_core(void) {
     const dlpi_wait_rule yields = {.yields = 9}, spins = {.spin_ns = 30000000};
-    int told = 0, yielded = 0;
+    int told = 0, told_on = 0, yielded = 0;
     for (int round = 0; round < 2 * ROUNDS; round++) {
         yielded += sleeps_after(true, 400000, UINT64_C(1000000000)) != 0;
         DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
         looks_long(round % 2 ? &yields : &spins, 1, 1);
         told += dlpi_wait_sleeps != 0;
+        DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
+        CHECK(looks_long(round % 2 ? &yields : &spins, 1, 3) > 1);
+        told_on += dlpi_wait_sleeps != 0;
     }
-    CHECK(told < ROUNDS && yielded < ROUNDS);
+    CHECK(told < ROUNDS && told_on < ROUNDS && yielded < ROUNDS);
 }
 
 /* ---- whole pipes ---- */
