@@ -25512,6 +25512,44 @@ static int dlpi_found_ends(const dlp_pipe *p, const dlpi_found *q, uint32_t i, u
     return q->rule->ends(q, i, rows);
 }
 
+/* Let the epoch end behind the next `before` batches. Return the branch that ends it: the first
+   that a stream lacks there. NULL: none is out. *alone: all streams that have too few rows lack
+   that branch. Streams that have enough are not asked: times decide how far they have come. */
+DLPI_COLD static const dlpi_found *dlpi_over_by(const dlpi_found *q, uint64_t before, bool *alone) {
+    const dlpi_found *by = NULL;
+    *alone = true;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found *b = q->joins != NULL ? q->joins->branch(q, i) : q->rule->lacks(q, i);
+        const bool out = dlpi_found_out(b, &b->streams[i]);
+        if (dlpi_found_rows_left(q, &q->streams[i]) >= (before + 1) * q->each) continue;
+        if (out && by == NULL) by = b;
+        *alone &= out && b == by;
+    }
+    return by;
+}
+
+/* True if it is known whether branch b has an item in its epoch: one has come, or an input has
+   failed, or all streams are out. It becomes known. As long as no item comes, the cells of the
+   branch come free, and so all its inputs are loaded. */
+DLPI_COLD static bool dlpi_over_told(const dlpi_found *b) {
+    bool told = true;
+    for (uint32_t i = 0; i < b->cursors.n; i++) {
+        const dlpi_found_stream *x = &b->streams[i];
+        if (x->rows > 0 || (x->pass_epoch == b->epoch && x->pass_items > 0)) return true;
+        if (dlpi_found_broken(b, x)) return true;
+        told &= dlpi_found_out(b, x);
+    }
+    return told;
+}
+
+/* True if the epoch can't end yet behind the next `before` batches. It is not known then if the
+   branch that ends it had an item, and dlpi_over_judge has to know. */
+DLPI_COLD static bool dlpi_over_waits(const dlpi_found *q, uint64_t before) {
+    bool alone;
+    const dlpi_found *by = q->whole && !q->judged ? dlpi_over_by(q, before, &alone) : NULL;
+    return by != NULL && alone && !dlpi_over_told(by);
+}
+
 /* True if the outcome of the batch after the next `before` batches is known: this rank has all its
    rows, or the batch fails, or there is no such batch. Sets *rows in any case.
    *rows: rows of the global batch; 0: there is no such batch. If before > 0, only 0 has a meaning,
@@ -25541,7 +25579,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
             over = true; /* whatever the others have */
         if (n > most) most = n;
     }
-    if (over && (known || q->next == NULL || q->arrives)) return *rows = 0, true;
+    if (over && (q->next == NULL || q->arrives)) return *rows = 0, true;
+    if (over && known) return dlpi_over_waits(q, before) ? false : (*rows = 0, true);
     if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
     if (fails) return true;
     if (most == 0 && !q->all_items) *rows = 0;
@@ -25770,9 +25809,12 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
    the epoch was none, and is an error. If most items of the others are left, this is told: the
    weights, or a filter, are probably not as they were meant.
 
-   Only what was given decides here, and which branch each stream lacked: so workers and times do
-   not. An epoch that was resumed, or sought, inside is not judged. A rank of several knows only its
-   own inputs. A branch of few inputs may have items on other ranks, so it is no error there. */
+   Only what was given decides here, and which branch the streams lacked that had too few rows. So
+   workers and times do not. Other streams may have rows for more batches before they come to that
+   branch. So the scheduler waits until it is known if the branch had an item (dlpi_over_waits).
+
+   An epoch that was resumed, or sought, inside is not judged. A rank of several knows only its own
+   inputs. A branch of few inputs may have items on other ranks, so it is no error there. */
 
 #define DLPI_OVER_INPUTS 1000u /* inputs without an item that prove it for a rank of several */
 
@@ -25797,20 +25839,6 @@ DLPI_COLD static void dlpi_over_add(const dlpi_found *b, dlpi_over_sum *to) {
     }
 }
 
-/* Return the branch that ended the epoch: the first that a stream lacked. NULL: no stream has
-   ended. *alone: whether it is the branch that all streams lacked. */
-DLPI_COLD static const dlpi_found *dlpi_over_by(const dlpi_found *q, bool *alone) {
-    const dlpi_found *by = NULL;
-    *alone = true;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        const dlpi_found *b = q->joins != NULL ? q->joins->branch(q, i) : q->rule->lacks(q, i);
-        const bool out = dlpi_found_out(b, &b->streams[i]);
-        if (out && by == NULL) by = b;
-        *alone &= out && b == by;
-    }
-    return by;
-}
-
 /* Fail the pipe, since branch b has inputs and had no item in an epoch. Returns the code. */
 DLPI_COLD static int dlpi_over_none(dlp_pipe *p, const dlpi_found *b, uint64_t inputs) {
     dlp_error e;
@@ -25831,8 +25859,9 @@ DLPI_COLD static int dlpi_over_judge(dlp_pipe *p) {
     bool alone;
     q->judged = true;
     if (q->next == NULL || q->arrives || !q->whole) return DLP_OK;
-    if ((by = dlpi_over_by(q, &alone)) == NULL) return DLP_OK;
+    if ((by = dlpi_over_by(q, 0, &alone)) == NULL) return DLP_OK;
     dlpi_over_add(by, &own);
+    for (uint32_t i = 0; i < by->cursors.n; i++) alone &= dlpi_found_out(by, &by->streams[i]);
     if (alone && own.items == 0 && (p->world == 1 || own.inputs >= DLPI_OVER_INPUTS))
         return dlpi_over_none(p, by, own.inputs);
     for (const dlpi_found *b = q->next; b != NULL; b = b->next) dlpi_over_add(b, &sum);
@@ -51150,7 +51179,8 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
         return DLP_OK;
     }
     if (mix == NULL || of > most || of != t->of + 1 || all) {
-        if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
+        /* a later fetch, of fields of all items */
+        if (of == 0 && (mix == NULL || t->of == most)) return DLP_OK;
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
                            " datasets of the list's mix are fetched in their order",

@@ -588,6 +588,44 @@ static int dlpi_found_ends(const dlp_pipe *p, const dlpi_found *q, uint32_t i, u
     return q->rule->ends(q, i, rows);
 }
 
+/* Let the epoch end behind the next `before` batches. Return the branch that ends it: the first
+   that a stream lacks there. NULL: none is out. *alone: all streams that have too few rows lack
+   that branch. Streams that have enough are not asked: times decide how far they have come. */
+DLPI_COLD static const dlpi_found *dlpi_over_by(const dlpi_found *q, uint64_t before, bool *alone) {
+    const dlpi_found *by = NULL;
+    *alone = true;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found *b = q->joins != NULL ? q->joins->branch(q, i) : q->rule->lacks(q, i);
+        const bool out = dlpi_found_out(b, &b->streams[i]);
+        if (dlpi_found_rows_left(q, &q->streams[i]) >= (before + 1) * q->each) continue;
+        if (out && by == NULL) by = b;
+        *alone &= out && b == by;
+    }
+    return by;
+}
+
+/* True if it is known whether branch b has an item in its epoch: one has come, or an input has
+   failed, or all streams are out. It becomes known. As long as no item comes, the cells of the
+   branch come free, and so all its inputs are loaded. */
+DLPI_COLD static bool dlpi_over_told(const dlpi_found *b) {
+    bool told = true;
+    for (uint32_t i = 0; i < b->cursors.n; i++) {
+        const dlpi_found_stream *x = &b->streams[i];
+        if (x->rows > 0 || (x->pass_epoch == b->epoch && x->pass_items > 0)) return true;
+        if (dlpi_found_broken(b, x)) return true;
+        told &= dlpi_found_out(b, x);
+    }
+    return told;
+}
+
+/* True if the epoch can't end yet behind the next `before` batches. It is not known then if the
+   branch that ends it had an item, and dlpi_over_judge has to know. */
+DLPI_COLD static bool dlpi_over_waits(const dlpi_found *q, uint64_t before) {
+    bool alone;
+    const dlpi_found *by = q->whole && !q->judged ? dlpi_over_by(q, before, &alone) : NULL;
+    return by != NULL && alone && !dlpi_over_told(by);
+}
+
 /* True if the outcome of the batch after the next `before` batches is known: this rank has all its
    rows, or the batch fails, or there is no such batch. Sets *rows in any case.
    *rows: rows of the global batch; 0: there is no such batch. If before > 0, only 0 has a meaning,
@@ -617,7 +655,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
             over = true; /* whatever the others have */
         if (n > most) most = n;
     }
-    if (over && (known || q->next == NULL || q->arrives)) return *rows = 0, true;
+    if (over && (q->next == NULL || q->arrives)) return *rows = 0, true;
+    if (over && known) return dlpi_over_waits(q, before) ? false : (*rows = 0, true);
     if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
     if (fails) return true;
     if (most == 0 && !q->all_items) *rows = 0;

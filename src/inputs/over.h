@@ -8,9 +8,12 @@
    the epoch was none, and is an error. If most items of the others are left, this is told: the
    weights, or a filter, are probably not as they were meant.
 
-   Only what was given decides here, and which branch each stream lacked: so workers and times do
-   not. An epoch that was resumed, or sought, inside is not judged. A rank of several knows only its
-   own inputs. A branch of few inputs may have items on other ranks, so it is no error there. */
+   Only what was given decides here, and which branch the streams lacked that had too few rows. So
+   workers and times do not. Other streams may have rows for more batches before they come to that
+   branch. So the scheduler waits until it is known if the branch had an item (dlpi_over_waits).
+
+   An epoch that was resumed, or sought, inside is not judged. A rank of several knows only its own
+   inputs. A branch of few inputs may have items on other ranks, so it is no error there. */
 
 #define DLPI_OVER_INPUTS 1000u /* inputs without an item that prove it for a rank of several */
 
@@ -35,20 +38,6 @@ DLPI_COLD static void dlpi_over_add(const dlpi_found *b, dlpi_over_sum *to) {
     }
 }
 
-/* Return the branch that ended the epoch: the first that a stream lacked. NULL: no stream has
-   ended. *alone: whether it is the branch that all streams lacked. */
-DLPI_COLD static const dlpi_found *dlpi_over_by(const dlpi_found *q, bool *alone) {
-    const dlpi_found *by = NULL;
-    *alone = true;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        const dlpi_found *b = q->joins != NULL ? q->joins->branch(q, i) : q->rule->lacks(q, i);
-        const bool out = dlpi_found_out(b, &b->streams[i]);
-        if (out && by == NULL) by = b;
-        *alone &= out && b == by;
-    }
-    return by;
-}
-
 /* Fail the pipe, since branch b has inputs and had no item in an epoch. Returns the code. */
 DLPI_COLD static int dlpi_over_none(dlp_pipe *p, const dlpi_found *b, uint64_t inputs) {
     dlp_error e;
@@ -69,8 +58,9 @@ DLPI_COLD static int dlpi_over_judge(dlp_pipe *p) {
     bool alone;
     q->judged = true;
     if (q->next == NULL || q->arrives || !q->whole) return DLP_OK;
-    if ((by = dlpi_over_by(q, &alone)) == NULL) return DLP_OK;
+    if ((by = dlpi_over_by(q, 0, &alone)) == NULL) return DLP_OK;
     dlpi_over_add(by, &own);
+    for (uint32_t i = 0; i < by->cursors.n; i++) alone &= dlpi_found_out(by, &by->streams[i]);
     if (alone && own.items == 0 && (p->world == 1 || own.inputs >= DLPI_OVER_INPUTS))
         return dlpi_over_none(p, by, own.inputs);
     for (const dlpi_found *b = q->next; b != NULL; b = b->next) dlpi_over_add(b, &sum);

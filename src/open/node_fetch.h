@@ -63,7 +63,8 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
         return DLP_OK;
     }
     if (mix == NULL || of > most || of != t->of + 1 || all) {
-        if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
+        /* a later fetch, of fields of all items */
+        if (of == 0 && (mix == NULL || t->of == most)) return DLP_OK;
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
                            " datasets of the list's mix are fetched in their order",

@@ -1151,8 +1151,7 @@ static void draw_table(uint64_t seed, int pushes) {
         now_.lives = 1 + (int)pick(&s, LIVES);
         for (int i = 0; i < now_.lives; i++) draw_life(&s, &now_.life[i], i + 1 == now_.lives);
         now_.ends = !pushes && mixed(s, 78) % 2;
-        /* among many branches a stream may be far from the end that another one has come to */
-        now_.bars = now_.steps == 0 && now_.n > 1 && now_.n < 4 && !pushes && mixed(s, 79) % 6 == 0;
+        now_.bars = now_.steps == 0 && now_.n > 1 && !pushes && mixed(s, 79) % 6 == 0;
         now_.none = now_.zip && now_.drops && !pushes && mixed(s, 77) % 4 == 0;
     } while (table_rows() > DLP_MAX_NODES || lacks() || is_too_wide() ||
              (!pushes && !write_down()));

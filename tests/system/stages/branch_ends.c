@@ -167,7 +167,6 @@ static void branch__no_item__an_error_that_names_it(void) {
         how.workers = k / 24 & 1 ? 2 : DLP_NONE;
         how.streams = k / 48 ? 4 : 1;
         how.last = k / 2 % 3;
-        if (how.streams > 1 && how.last == DLP_LAST_DROP) how.last = DLP_LAST_PAD;
         x = run();
         CHECK(names_b(&x, LONG));
         CHECK(how.kind != A_FETCH || strstr(x.err.message, "no such file") != NULL);
