@@ -2392,7 +2392,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    error then. After dlp_batch_data has returned NULL, the record tells why until the next call of
    next. After close has returned DLP_ERR_BUSY, the record tells that.
    If another call is under way, next, release, next_epoch and close are refused. The record tells
-   this to the calling thread alone, until next lets it in.
+   this to the calling thread alone, until next or close lets it in.
    The record of a refused call is the thread's. The other one is the pipe's, until close.
    Consumer, and any thread after a refused call. Does not wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
@@ -50253,6 +50253,7 @@ DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_BUSY, NULL);
+    dlpi_refused.of = NULL; /* what keeps this call busy is in the pipe's record */
     if (p->exports.ops == NULL && !p->closing && p->n_lent > 0) /* not given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");

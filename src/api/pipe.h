@@ -283,7 +283,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    error then. After dlp_batch_data has returned NULL, the record tells why until the next call of
    next. After close has returned DLP_ERR_BUSY, the record tells that.
    If another call is under way, next, release, next_epoch and close are refused. The record tells
-   this to the calling thread alone, until next lets it in.
+   this to the calling thread alone, until next or close lets it in.
    The record of a refused call is the thread's. The other one is the pipe's, until close.
    Consumer, and any thread after a refused call. Does not wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);

@@ -234,6 +234,7 @@ DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     if (!dlpi_enter(p)) return dlpi_call_refuse(p, DLP_ERR_BUSY, NULL);
+    dlpi_refused.of = NULL; /* what keeps this call busy is in the pipe's record */
     if (p->exports.ops == NULL && !p->closing && p->n_lent > 0) /* not given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");

@@ -671,6 +671,44 @@ static void error__of_a_callback_that_calls__the_pipes_own_behind_it(void) {
     CHECK(dlp_pipe_error(NULL)->code == DLP_ERR_ARG);
 }
 
+static void *stay_stopped(void *user) {
+    dlp_batch *b = NULL;
+    int rc;
+    do rc = dlp_pipe_next(stay.p, &b);
+    while (rc == DLP_ERR_STATE); /* the main thread looks whether this one is in next */
+    CHECK(rc == DLP_STOPPED);
+    return user;
+}
+
+/* A close that was refused is called again once the other thread has left. If a callback keeps it
+   busy then, the error names the callback, and no thread that is gone. */
+static void error__of_a_close_behind_a_refused_one__names_the_callback(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_F32, .ndim = 0};
+    dlp_loader_desc d = {
+        .dataset = {.n_items = 8, .fields = &x, .n_fields = 1, .fetch = stay_fetch},
+        .batch_size = 2,
+        .num_workers = 1,
+        .pipe = {.close_timeout_ms = 20}};
+    dlp_batch *b = NULL;
+    pthread_t other;
+    stay.in = stay.go = 0;
+    stay.fails = UINT64_MAX;
+    stay.p = NULL;
+    CHECK(dlp_loader_open(&stay.p, &d, NULL) == DLP_OK);
+    CHECK(pthread_create(&other, NULL, stay_stopped, NULL) == 0);
+    while (!__atomic_load_n(&stay.in, __ATOMIC_ACQUIRE)) test_pause(100000);
+    while (dlp_pipe_next_timeout(stay.p, &b, DLP_NOWAIT) != DLP_ERR_STATE) test_pause(1000000);
+    CHECK(dlp_pipe_close(stay.p) == DLP_ERR_BUSY);
+    CHECK(strstr(dlp_pipe_error(stay.p)->message, "another thread"));
+    dlp_pipe_stop(stay.p);
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(dlp_pipe_close(stay.p) == DLP_ERR_BUSY);
+    CHECK(strstr(dlp_pipe_error(stay.p)->message, "another thread") == NULL);
+    CHECK(dlp_pipe_error(stay.p)->index == 0 && dlp_pipe_error(stay.p)->worker >= 0);
+    __atomic_store_n(&stay.go, 1, __ATOMIC_RELEASE);
+    CHECK(dlp_pipe_close(stay.p) == DLP_OK);
+}
+
 static void *take_one(void *pipe) {
     dlp_batch *b = NULL;
     CHECK(dlp_pipe_next(pipe, &b) == DLP_OK && dlp_pipe_release(pipe, b) == DLP_OK);
@@ -720,6 +758,7 @@ static void deleter__of_any_thread__beside_the_pipe_and_behind_it(void) {
 int main(void) {
     next__in_two_threads_at_once__one_is_refused();
     error__of_a_refused_call__told_to_its_thread();
+    error__of_a_close_behind_a_refused_one__names_the_callback();
     error__of_a_callback_that_calls__the_pipes_own_behind_it();
     next__in_another_thread_each_time__goes_on();
     calls__of_any_thread__beside_every_make_of_pipe();
