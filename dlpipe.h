@@ -27240,7 +27240,7 @@ static void dlpi_read_over(dlpi_worker *w, dlpi_attempt *a, const dlpi_attempt *
     dlpi_op_back(w, 0);
     dlpi_input_run(w, &cell);
     home->made = NULL;
-    if (dlpi_input_state(w->p, a->slot) == dlpi_input_mine(w))
+    if (w->seat != NULL && dlpi_input_state(w->p, a->slot) == dlpi_input_mine(w))
         dlpi_read_goes_on(w, &cell,
                           w->note.used_random | (made != NULL ? made->note.used_random : 0));
     if (w->seat != NULL) dlpi_seat_take(w, seat);
@@ -55047,10 +55047,12 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            With window.group, items of similar length come together. A list may be a range of a
            source (list.first); n_items below the source's number was refused. A map of batches may
            add fields. With trace_rows a batch tells the list and the number of each row's item.
-           A later fetch before makers makes requests, and the fetches of a list's datasets may stand
+           A later fetch before makers makes requests, and fetches of a list's datasets may stand
            there. A zip or mix may join 16 branches. With expand.max_bytes the items of an input lie
            tight. With workers.consumer_helps next works beside threads. DLPIPE_ONLY_LOADER leaves
            more out: requests of a worker, the tuner, ranks, statistics, queues, lists of batches.
+           With DLP_LAST_DROP an epoch that a branch without items ends is an error in each run;
+           it was one in some runs.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -37,10 +37,12 @@
            With window.group, items of similar length come together. A list may be a range of a
            source (list.first); n_items below the source's number was refused. A map of batches may
            add fields. With trace_rows a batch tells the list and the number of each row's item.
-           A later fetch before makers makes requests, and the fetches of a list's datasets may stand
+           A later fetch before makers makes requests, and fetches of a list's datasets may stand
            there. A zip or mix may join 16 branches. With expand.max_bytes the items of an input lie
            tight. With workers.consumer_helps next works beside threads. DLPIPE_ONLY_LOADER leaves
            more out: requests of a worker, the tuner, ranks, statistics, queues, lists of batches.
+           With DLP_LAST_DROP an epoch that a branch without items ends is an error in each run;
+           it was one in some runs.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -118,7 +118,7 @@ static void dlpi_read_over(dlpi_worker *w, dlpi_attempt *a, const dlpi_attempt *
     dlpi_op_back(w, 0);
     dlpi_input_run(w, &cell);
     home->made = NULL;
-    if (dlpi_input_state(w->p, a->slot) == dlpi_input_mine(w))
+    if (w->seat != NULL && dlpi_input_state(w->p, a->slot) == dlpi_input_mine(w))
         dlpi_read_goes_on(w, &cell,
                           w->note.used_random | (made != NULL ? made->note.used_random : 0));
     if (w->seat != NULL) dlpi_seat_take(w, seat);
