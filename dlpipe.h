@@ -1950,10 +1950,10 @@ typedef struct dlp_workers_desc {
                                  thread that opens calls worker_init, the one that closes
                                  worker_exit. It helps while an item takes at most 16 us, so that
                                  it is late by a run of items at most. Its own items have no
-                                 deadline_ms, and those that wait for a retry go on in next. Order
-                                 and states are the same. Only in stages of rows with workers; not
-                                 with processes, a fetcher, DLP_DISPATCH_BATCHES, workers_max or a
-                                 push */
+                                 deadline_ms. An item of its own that waits for a retry goes on in
+                                 next; who else takes batches waits for it. Order and states are
+                                 the same. Only in stages of rows with workers; not with processes, a
+                                 fetcher, DLP_DISPATCH_BATCHES, workers_max or a push */
     uint64_t stack_bytes; /* bytes of each thread's stack, below 4 GiB; 0: the system's default */
     const char *name;     /* name of the stage; copied, cut at 31 bytes; NULL: "fetch", "batch",
                                  "map". Thread names show 11 bytes of it */
@@ -5151,10 +5151,11 @@ typedef struct dlp_node_fetch {
     uint32_t of; /* 1 + k: this node fetches the items of dataset k of the list's mix, and sees the
                          item's index in that dataset. The fetch nodes of all datasets of the mix
                          follow each other, and have the same fields. Without a mix, the numbers of
-                         the items of these nodes' sources follow each other. Before makers each of
-                         these nodes, at most 16, fetches one item after the other in each worker. A
-                         failure is that of the node of the item's dataset. 0: this node fetches all
-                         items */
+                         the items of these nodes' sources follow each other. Before makers there
+                         are at most 16 of these nodes, of which the first and two more may have a
+                         worker_init. Each fetches one item after the other in each worker. A
+                         failure is that of the node of the item's dataset. 0: this node fetches
+                         all items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
                          The other fields are then 0, except in_flight and of. NULL: none */
     dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
