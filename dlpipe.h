@@ -1952,8 +1952,8 @@ typedef struct dlp_workers_desc {
                                  it is late by a run of items at most. Its own items have no
                                  deadline_ms. An item of its own that waits for a retry goes on in
                                  next; who else takes batches waits for it. Order and states are
-                                 the same. Only in stages of rows with workers; not with processes, a
-                                 fetcher, DLP_DISPATCH_BATCHES, workers_max or a push */
+                                 the same. Only in stages of rows with workers; not with processes,
+                                 a fetcher, DLP_DISPATCH_BATCHES, workers_max or a push */
     uint64_t stack_bytes; /* bytes of each thread's stack, below 4 GiB; 0: the system's default */
     const char *name;     /* name of the stage; copied, cut at 31 bytes; NULL: "fetch", "batch",
                                  "map". Thread names show 11 bytes of it */
