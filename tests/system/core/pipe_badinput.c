@@ -1030,7 +1030,8 @@ static void open__wrong_member_of_a_row__names_the_right_one(void) {
     }
     CHECK(dlp_pipe_open(&p, pointer, 0, NULL, &e) == DLP_ERR_ARG);
     CHECK(strstr(e.message, "DLP_NODES wants an array, not a pointer") != NULL);
-    CHECK(dlp_pipe_open(&p, pointer, 25, NULL, &e) == DLP_ERR_ARG && !strstr(e.message, "array"));
+    CHECK(dlp_pipe_open(&p, pointer, DLP_MAX_NODES + 1, NULL, &e) == DLP_ERR_ARG &&
+          !strstr(e.message, "array"));
     CHECK(dlp_loader_open(&p, &none, &e) == DLP_ERR_ARG && !strstr(e.message, "the verb"));
     CHECK(dlp_pipe_open(&p, DLP_NODES(good), NULL, &e) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -1156,6 +1156,7 @@ static const struct {
     {"fit.dataset.filter", "pack leaves out what fetch skips, anyway"},
     {"pack.dataset.writes_all_bytes", "a document has the bytes that fetch says, and no others"},
     {"fit.dataset.writes_all_bytes", "a document has the bytes that fetch says, and no others"},
+    {"parts.0.dataset.writes_all_bytes", "here each cell is used once, and was zeros before"},
     {"scratch.raw.name", "an ended field's name stands in errors alone"},
     {"loader.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"classic.0.loader.topology", "inline one worker has all, whatever the topology"},

@@ -4,6 +4,7 @@
    branch and behind a mix. The plan has cells of so many bytes. An input with one byte more fails,
    with its row and its items named, and no part of it comes. Callbacks that lie spoil nothing.
    Random tables have max_bytes in stacks, cell_ends, branch_chains and boxes. */
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/check.h"

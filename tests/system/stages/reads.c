@@ -650,11 +650,13 @@ static struct {
     uint64_t item;        /* the worker that has this item waits in the filter; UINT64_MAX: none */
     int waits, open;      /* it does; it may go on */
     const uint64_t *word; /* of its cell */
-    int looks;            /* accesses of that word before it goes on, and is waited for */
-} gate = {UINT64_MAX, 0, 0, NULL, 0};
+    int looks;            /* the test's accesses of it before the worker goes on, and is awaited */
+    pthread_t test;
+} gate = {.item = UINT64_MAX};
 
 static void gate_here(const void *at) {
-    if (at != gate.word || gate.word == NULL || --gate.looks > 0) return;
+    if (at != gate.word || gate.word == NULL) return;
+    if (!pthread_equal(pthread_self(), gate.test) || --gate.looks > 0) return;
     gate.word = NULL;
     __atomic_store_n(&gate.open, 1, __ATOMIC_SEQ_CST);
     while ((__atomic_load_n((const uint64_t *)at, __ATOMIC_SEQ_CST) & 0x1ffffff) !=
@@ -711,6 +713,7 @@ static int gate_run(int looks) {
     const uint64_t *word = NULL;
     int n = 0, rc, looked;
     gate.item = 7, gate.waits = gate.open = 0;
+    gate.test = pthread_self();
     if (!well(dlp_pipe_open(&p, nodes, 7, &desc, &err) == DLP_OK)) return puts(err.message), 0;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     while (!__atomic_load_n(&gate.waits, __ATOMIC_SEQ_CST)) usleep(100);
