@@ -110,7 +110,7 @@ quiet install PREFIX=/usr LIBDIR=/usr/lib/here DESTDIR="$PWD/$dir/dest"
 [ -e $dir/dest/usr/lib/here/libdlpipe.so.0 ] && [ -f $dir/dest/usr/include/dlpipe_s3.h ] &&
     [ -f $dir/dest/usr/include/dlpipe.hpp ] || fail "not installed: $(find $dir/dest)"
 grep -q '^libdir=/usr/lib/here$' $dir/dest/usr/lib/here/pkgconfig/dlpipe.pc &&
-    grep -q '"/usr/lib/here/libdlpipe.a"' $dir/dest/usr/lib/here/cmake/dlpipe/dlpipe-config.cmake ||
+    grep -q '}/usr/lib/here/libdlpipe.a"' $dir/dest/usr/lib/here/cmake/dlpipe/dlpipe-config.cmake ||
     fail 'dlpipe.pc, dlpipe-config.cmake: the folder of the library'
 grep -rl "$dir" $dir/dest/usr/lib/here/pkgconfig $dir/dest/usr/lib/here/cmake &&
     fail 'DESTDIR stands in a file'
