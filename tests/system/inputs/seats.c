@@ -1027,10 +1027,29 @@ static void requests__of_each_branch__divided_among_all_workers(void) {
     CHECK(all_->most[0] == 11 && all_->most[1] == 6);
 }
 
+/* Let input 31 of branch `of` kill its worker process so many times, in case i of a table. Fewer
+   than three times its rows come, and each time it was alone in all seats. */
+static void dies_alone(table *t, int i, uint32_t of, uint32_t deaths, const told *want) {
+    static told got;
+    t->w.placement = DLP_PLACE_PROCESSES;
+    t->workers[0] = 1 + i % 3;
+    how.kills = of;
+    how.item = 31;
+    how.deaths = deaths;
+    rows(t, FILTER);
+    run(t, NULL, &got);
+    CHECK(all_->kills == deaths);
+    if (!well(all_->alone_wrong == 0)) printf("  case %d\n", i);
+    if (deaths >= 3)
+        CHECK(got.rc == DLP_ERR_KILLED && got.err.index == 31);
+    else if (!well(alike(&got, want, 0)))
+        printf("  case %d\n", i);
+}
+
 /* What may have killed a worker is alone in all its seats: a request of a second fetch, or what an
    input of a first fetch is made of while second fetches are out. */
 static void later_fetch__kills__is_alone_in_all_seats(void) {
-    static told want, got;
+    static told want;
     static table t;
     if (shm_missing() != NULL) return;
     for (int i = 0; i < 24; i++) {
@@ -1042,20 +1061,7 @@ static void later_fetch__kills__is_alone_in_all_seats(void) {
         begin(&t, n, 1, i & 4);
         t.later = 3;
         t.later_in_flight = i & 8 ? 2 : 12;
-        t.w.placement = DLP_PLACE_PROCESSES;
-        t.workers[0] = 1 + i % 3;
-        how.kills = of;
-        how.item = 31;
-        how.deaths = 1 + (uint32_t)i / 8;
-        rows(&t, FILTER);
-        run(&t, NULL, &got);
-        CHECK(all_->kills == how.deaths);
-        if (!well(all_->alone_wrong == 0)) printf("  case %d\n", i);
-        if (how.deaths < 3) {
-            if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
-        } else {
-            CHECK(got.rc == DLP_ERR_KILLED && got.err.index == 31);
-        }
+        dies_alone(&t, i, of, 1 + (uint32_t)i / 8, &want);
     }
 }
 
@@ -1142,7 +1148,7 @@ static void later_fetch__past_its_deadline__its_input_alone_is_left_out(void) {
 
 /* What may have killed a worker is alone in all its seats, until it is poison. */
 static void input__kills__is_alone_in_all_seats(void) {
-    static told want, got;
+    static told want;
     static table t;
     if (shm_missing() != NULL) return;
     for (int i = 0; i < 12; i++) {
@@ -1152,20 +1158,7 @@ static void input__kills__is_alone_in_all_seats(void) {
         run(&t, NULL, &want);
         begin(&t, 2, 1, 1);
         if (i & 2) branches_[of].async = 0;
-        t.w.placement = DLP_PLACE_PROCESSES;
-        t.workers[0] = 1 + i % 3;
-        how.kills = of;
-        how.item = 31;
-        how.deaths = 1 + (uint32_t)i / 4;
-        rows(&t, FILTER);
-        run(&t, NULL, &got);
-        CHECK(all_->kills == how.deaths);
-        if (!well(all_->alone_wrong == 0)) printf("  case %d\n", i);
-        if (how.deaths < 3) {
-            if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
-        } else {
-            CHECK(got.rc == DLP_ERR_KILLED && got.err.index == 31);
-        }
+        dies_alone(&t, i, of, 1 + (uint32_t)i / 4, &want);
     }
 }
 
