@@ -110,8 +110,7 @@ DLPI_COLD static void dlpi_wait_lost(uint64_t from, uint64_t now) {
 }
 
 /* Let a moment pass that began at `from`. Returns the clock behind it. A look is no part of a
-   moment, because it may be work that takes long: a look runs what it finds, and may end in vain.
-   */
+   moment: it runs what it finds, which may take long, and may end in vain. */
 DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
     uint64_t now;
     if (makes_way)

@@ -30,8 +30,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole
-   batch, or a cell of this number. */
+/* True if a word of recovery (X2) names this row of slot s. row UINT32_MAX: its whole batch, or the
+   cell of this number. */
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
     if (running == 0 || running >> 32 != s) return false;

@@ -156,8 +156,8 @@ DLPI_COLD static void dlpi_inline_rest(dlp_pipe *p) {
     }
 }
 
-/* Run one step of each worker that the consumer runs. Returns true if anything moved.
-   Else they rest. */
+/* Run one step of each worker that the consumer runs. Returns true if anything moved, else they
+   rest. */
 static bool dlpi_inline_steps(dlp_pipe *p) {
     bool moved = false;
     for (int i = 0; i < p->n_staffed; i++) {
