@@ -23,13 +23,14 @@ typedef struct dlpi_attempt { /* an attempt at a unit that a worker has claimed:
 
 typedef struct dlpi_attempt_list {
     dlpi_attempt *first, *last;
+    uint32_t n;
 } dlpi_attempt_list;
 
 enum {
     DLPI_ATTEMPT_FREE,
-    DLPI_ATTEMPT_WAITS,
-    DLPI_ATTEMPT_OUT,
-    DLPI_ATTEMPT_BACK,
+    DLPI_ATTEMPT_WAITS, /* until it is sent */
+    DLPI_ATTEMPT_OUT,   /* its source has it */
+    DLPI_ATTEMPT_BACK,  /* its source gave it back */
     DLPI_ATTEMPT_LISTS
 };
 
@@ -74,7 +75,6 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     dlpi_attempt *all;        /* [n_all] */
     uint64_t *at_once;        /* X2 [n_all] the part of the worker's at_once for these attempts */
     uint32_t n_all, most;     /* attempts; how many of them the source may have */
-    uint32_t n_out, n_back;   /* those that it has; those that it gave back */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
     uint64_t oldest;  /* oldest batch that has a row here */
     bool oldest_left; /* a row of that batch was done, so `oldest` must be computed again */
@@ -112,3 +112,8 @@ static inline bool dlpi_stage_limits(const dlpi_stage *st) {
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
+
+/* Return how many attempts the source has. */
+static inline uint32_t dlpi_attempts_out(const dlpi_in_flight *in) {
+    return in->list[DLPI_ATTEMPT_OUT].n;
+}

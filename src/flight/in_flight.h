@@ -82,6 +82,7 @@ static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list)
     else
         l->first = a;
     l->last = a;
+    l->n++;
 }
 
 /* Take an attempt out of its list, and append it to another list of the worker. */
@@ -95,6 +96,7 @@ static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list
         a->next->prev = a->prev;
     else
         l->last = a->prev;
+    l->n--;
     dlpi_attempt_put(in, a, list);
 }
 
@@ -342,12 +344,11 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
     if (in->async != NULL) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
-    if (in->n_out == 0) dlpi_in_flight_show(w);
+    if (dlpi_attempts_out(in) == 1) dlpi_in_flight_show(w);
     const int rc = dlpi_attempt_submit(w, a);
     if (rc != DLP_FULL && !in->units->whole && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
-        in->n_out++;
         in->head->n_busy += in->later == NULL;
         in->head->exclusive = exclusive;
         return true;
@@ -431,8 +432,7 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
    is retired. */
 static bool dlpi_rows_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    uint32_t n = in->n_out + in->n_back + (uint32_t)w->n_parked;
-    for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
+    const uint32_t n = in->n_all - in->list[DLPI_ATTEMPT_FREE].n + (uint32_t)w->n_parked;
     return n >= (uint32_t)w->parked_most || dlpi_retired(w);
 }
 
@@ -459,7 +459,7 @@ static const dlpi_unit_ops dlpi_rows_units = {
    alone, an attempt waits for its source, or there is no room. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->most || in->head->exclusive ||
+    return dlpi_attempts_out(in) >= in->most || in->head->exclusive ||
            in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            (in->units->full != NULL && in->units->full(w));
 }
@@ -492,7 +492,7 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
         if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
             if (!dlpi_in_flight_find(w, &t)) break;
             dlpi_in_flight_run(w, &t);
-        } else if (in->n_out >= in->most) {
+        } else if (dlpi_attempts_out(in) >= in->most) {
             break;
         } else {
             dlpi_clock_in(w);
@@ -547,8 +547,6 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
     dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
-    in->n_out--;
-    in->n_back++;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_BACK); /* in no source's hands */
     if (!in->units->whole) dlpi_items_took(w->block, ns, 1, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
@@ -558,7 +556,6 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
 static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_in_flight *in = w->self;
     in->units->ended(w, a, a->code);
-    in->n_back--;
     dlpi_attempt_left(in);
 }
 
@@ -588,7 +585,7 @@ static int dlpi_in_flight_reap(dlpi_worker *w, int timeout_ms) {
    can be. Else it is short: soon the worker looks for units, or asks the source again whether it
    has room. */
 static int dlpi_in_flight_patience(dlpi_worker *w) {
-    const bool full = dlpi_in_flight_of(w)->n_out > 0 && dlpi_in_flight_full(w);
+    const bool full = dlpi_attempts_out(dlpi_in_flight_of(w)) > 0 && dlpi_in_flight_full(w);
     int ms = full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
     uint64_t due = dlpi_in_flight_due(w, (uint64_t)ms * 1000000u) / 1000000u;
     return due < 1 ? 1 : (int)due;
@@ -611,7 +608,8 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
     if (!dlpi_stopped(w->p)) {
         dlpi_attempt_end(w, a);
         dlpi_in_flight_fill(w);
-        if (in->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
+        if (dlpi_attempts_out(in) > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w)))
+            return false;
     }
     dlpi_event_add(&pool->word); /* W2 -> W2 */
     return true;
@@ -727,7 +725,7 @@ static bool dlpi_in_flight_ends(dlpi_worker *w) {
 
 /* True if the worker waits for the source: an item is out, or waits for room there. */
 static inline bool dlpi_in_flight_waits(const dlpi_in_flight *in) {
-    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL;
+    return dlpi_attempts_out(in) > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL;
 }
 
 /* Send items to the source, then wait for items that come back, and complete them. Returns false if
@@ -745,7 +743,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     n = dlpi_in_flight_reap(w, dlpi_in_flight_patience(w));
     dlpi_in_flight_ends(w);
     /* a source without room, and without items */
-    if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
+    if (n == 0 && dlpi_attempts_out(in) == 0) dlpi_sleep(1000000);
     return true;
 }
 
@@ -764,7 +762,7 @@ static bool dlpi_in_flight_poll(dlpi_worker *w) {
 DLPI_COLD static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     if (in->async != NULL)
-        while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, DLPI_REAP_FULL_MS);
+        while (dlpi_attempts_out(in) > 0 && !in->broken) dlpi_in_flight_reap(w, DLPI_REAP_FULL_MS);
     else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
     dlpi_running_forget(w);

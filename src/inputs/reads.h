@@ -198,12 +198,8 @@ static bool dlpi_cells_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self, *r;
     if (w->seat == NULL) return false;
     if (in->later != NULL || !dlpi_attempt_free(in) || !dlpi_later_free(in)) return true;
-    for (r = in->next; r != NULL; r = r->next) {
-        uint32_t n = 0;
-        const dlpi_attempt *a = r->later != NULL ? r->list[DLPI_ATTEMPT_WAITS].first : NULL;
-        for (; a != NULL; a = a->next) n++;
-        if (n >= in->most) return true;
-    }
+    for (r = in->next; r != NULL; r = r->next)
+        if (r->later != NULL && r->list[DLPI_ATTEMPT_WAITS].n >= in->most) return true;
     return false;
 }
 
@@ -280,7 +276,8 @@ static bool dlpi_seats_step(dlpi_worker *w) {
     if (k == seats->n || dlpi_stopped(w->p)) return false;
     from = dlpi_seat_begin(w, k);
     const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
-    if (dlpi_in_flight_reap(w, ms) == 0 && dlpi_in_flight_of(w)->n_out == 0) dlpi_sleep(1000000);
+    if (dlpi_in_flight_reap(w, ms) == 0 && dlpi_attempts_out(dlpi_in_flight_of(w)) == 0)
+        dlpi_sleep(1000000);
     dlpi_in_flight_ends(w);
     dlpi_seat_end(w, from);
     return true;
