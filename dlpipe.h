@@ -21054,9 +21054,8 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
 
 /* End an attempt that its source gave back with a->code. */
 static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
-    dlpi_in_flight *in = w->self;
-    in->units->ended(w, a, a->code);
-    dlpi_attempt_left(in);
+    dlpi_in_flight_of(w)->units->ended(w, a, a->code);
+    dlpi_attempt_left(w->self);
 }
 
 /* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,
@@ -21108,7 +21107,8 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
     if (!dlpi_stopped(w->p)) {
         dlpi_attempt_end(w, a);
         dlpi_in_flight_fill(w);
-        if (dlpi_attempts_out(in) > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
+        if (dlpi_attempts_out(in) > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w)))
+            return false;
     }
     dlpi_event_add(&pool->word); /* W2 -> W2 */
     return true;
@@ -27402,7 +27402,8 @@ static bool dlpi_seats_step(dlpi_worker *w) {
     if (k == seats->n || dlpi_stopped(w->p)) return false;
     from = dlpi_seat_begin(w, k);
     const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
-    if (dlpi_in_flight_reap(w, ms) == 0 && dlpi_attempts_out(dlpi_in_flight_of(w)) == 0) dlpi_sleep(1000000);
+    if (dlpi_in_flight_reap(w, ms) == 0 && dlpi_attempts_out(dlpi_in_flight_of(w)) == 0)
+        dlpi_sleep(1000000);
     dlpi_in_flight_ends(w);
     dlpi_seat_end(w, from);
     return true;
@@ -51183,9 +51184,10 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
         /* a later fetch, of fields of all items */
         if (of == 0 && (mix == NULL || t->of == most)) return DLP_OK;
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
-                           "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
-                           " datasets of the list's mix are fetched in their order",
-                           of, most > 0 && !all ? t->of + 1 : 0, most);
+                           "fetch.of is %" PRIu32 ", must be %" PRIu32 ": %s", of,
+                           most > 0 && !all ? t->of + 1 : 0,
+                           mix != NULL ? "the datasets of list.mix are fetched in order"
+                                       : "write list.mix, or a source in each such row");
     }
     t->of = of;
     *n = mix->part[of - 1].items;

@@ -554,9 +554,8 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
 
 /* End an attempt that its source gave back with a->code. */
 static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
-    dlpi_in_flight *in = w->self;
-    in->units->ended(w, a, a->code);
-    dlpi_attempt_left(in);
+    dlpi_in_flight_of(w)->units->ended(w, a, a->code);
+    dlpi_attempt_left(w->self);
 }
 
 /* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,

@@ -66,9 +66,10 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
         /* a later fetch, of fields of all items */
         if (of == 0 && (mix == NULL || t->of == most)) return DLP_OK;
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
-                           "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
-                           " datasets of the list's mix are fetched in their order",
-                           of, most > 0 && !all ? t->of + 1 : 0, most);
+                           "fetch.of is %" PRIu32 ", must be %" PRIu32 ": %s", of,
+                           most > 0 && !all ? t->of + 1 : 0,
+                           mix != NULL ? "the datasets of list.mix are fetched in order"
+                                       : "write list.mix, or a source in each such row");
     }
     t->of = of;
     *n = mix->part[of - 1].items;
