@@ -571,6 +571,8 @@
 #define DLPIPE_IMPLEMENTATION_DONE
 #elif !defined(__cplusplus) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L)
 #error dlpipe.h is C11: compile with -std=c11, -std=gnu11 or later
+#elif defined(__cplusplus) && __cplusplus < 201103L && !defined(_MSC_VER) /* clang-cl: always 98 */
+#error dlpipe.h is C++11: compile with -std=c++11 or later
 #endif
 
 #include <stdarg.h>
@@ -50000,7 +50002,9 @@ DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, cons
     dlpi_field_names(b, names, sizeof names);
     dlpi_dtype_name(t != NULL ? t->dtype : dtype, is, sizeof is);
     dlpi_dtype_name(dtype, want, sizeof want);
-    if (t == NULL)
+    if (name == NULL)
+        dlpi_error_set(&e, DLP_ERR_ARG, "name", "name is NULL: the batch has %s", names);
+    else if (t == NULL)
         dlpi_error_set(&e, DLP_ERR_ARG, name, "no field \"%.31s\": the batch has %s", name, names);
     else if (t->dtype != dtype)
         dlpi_error_set(&e, DLP_ERR_ARG, name, "field \"%.31s\" is %s, not %s: call dlp_%s", name,
@@ -50017,8 +50021,8 @@ DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, cons
 
 DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype dtype) {
     const dlp_tensor *t = NULL;
-    if (batch == NULL || name == NULL) return NULL;
-    for (uint32_t f = 0; f < batch->n_fields && t == NULL; f++)
+    if (batch == NULL) return NULL;
+    for (uint32_t f = 0; f < batch->n_fields && t == NULL && name != NULL; f++)
         if (strcmp(batch->fields[f].name, name) == 0) t = &batch->fields[f];
     if (t == NULL || t->dtype != dtype || t->byte_offset != 0)
         return dlpi_read_fail(batch, name, t, dtype);
@@ -50853,15 +50857,17 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
 
 /* Refuse the verb of a row. There is no such verb, or it belongs to a part that is left out.
    Returns a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
+DLPI_COLD static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
     static const char *const parts[DLP_VERBS] = {
         [DLP_PUSH] = "PARTS",   [DLP_LOAD] = "PARTS",   [DLP_EXPAND] = "PARTS",
         [DLP_FILTER] = "PARTS", [DLP_WINDOW] = "PARTS", [DLP_PACK] = "PACK",
         [DLP_CACHE] = "CACHE",  [DLP_SPLIT] = "SPLIT",  [DLP_GUARD] = "GUARD",
         [DLP_ZIP] = "PARTS",    [DLP_MIX] = "PARTS",    [DLP_TRANSFER] = "TRANSFER"};
     const char *part = node->verb > 0 && node->verb < DLP_VERBS ? parts[node->verb] : NULL;
-    if (part == NULL) return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+    if (part == NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "verb",
+                           "the verb of \"%.31s\" is %d, must be DLP_LIST .. DLP_OUT", node->name,
+                           (int)node->verb);
     return dlpi_refuse(t->p, DLP_ERR_UNSUPPORTED, node->name, "verb",
                        "verb is %d, which is left out; compile without DLPIPE_NO_%s, or beside "
                        "DLPIPE_ONLY_LOADER with DLPIPE_WITH_%s",

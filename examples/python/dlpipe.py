@@ -174,7 +174,10 @@ try:
     _library = _find("build/so/libdlpipe.so.*", "lib/libdlpipe.so")
 except ImportError:
     _library = "libdlpipe.so.0"  # where the loader finds it
-lib = c.CDLL(_library, mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+try:
+    lib = c.CDLL(_library, mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+except OSError as e:
+    raise ImportError("%s; make lib, or set DLPIPE_HOME to where it was made" % e) from None
 for _needs in re.findall(r"#define DLPI_NEEDS (\w+)", _header):  # a hash of the structs is in it
     if not hasattr(lib, _needs):
         raise ImportError("%s was made with another dlpipe.h than %s: make lib again" %

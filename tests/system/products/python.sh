@@ -39,6 +39,12 @@ grep -q 'ImportError: .*was made with another dlpipe.h than .*make lib again' $d
     fail "a header of other structs: $(cat $dir/said)"
 cp dlpipe.h $dir
 
+# A library that cannot be loaded.
+mkdir -p $dir/none/build/so && cp dlpipe.h $dir/none && : >$dir/none/build/so/libdlpipe.so.0
+DLPIPE_HOME=$PWD/$dir/none "$python" -c 'import dlpipe' 2>$dir/said && fail 'took an empty library'
+grep -q 'ImportError: .*libdlpipe.*; make lib, or set DLPIPE_HOME' $dir/said ||
+    fail "a library that cannot be loaded: $(cat $dir/said)"
+
 # Structs: size, and the place of each member.
 "$python" - >$dir/layout.c <<'END' || fail 'dlpipe.py cannot be imported'
 import dlpipe
