@@ -180,6 +180,7 @@ def table(n=1000, **desc):
 pipe = table()
 assert len(pipe) == 16
 all_rows = [b.index.tolist() for b in pipe]
+assert "Measured: " in pipe.explain()  # of the whole run, behind its last batch
 assert len(all_rows) == 16 and sorted(sum(all_rows, [])) == list(range(1000))
 pipe = table()
 rows = [next(pipe).index.tolist() for _ in range(5)]
