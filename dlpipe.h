@@ -19418,12 +19418,12 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
 
 /* Book the time since the last return as a step of the consumer. now: the clock. Set how often
    calls read the clock from here on: once a call, or more rarely if calls are close together. If
-   everything is inline, the calls not timed take the time of the call that is timed after them. A
-   call that takes long to make its batch is always timed. */
+   everything is inline, a call not timed takes the time of the last timed call, and all together no
+   more than the time that passed. A call that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->pace.last_return_ns, each, waited;
-    uint32_t calls = p->pace.calls_untimed + 1;
+    uint32_t calls = p->pace.calls_untimed + 1, *step;
     p->pace.calls_untimed = 0;
     p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
@@ -19431,13 +19431,13 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
     waited = p->pace.inline_ns * (calls - 1);
-    if (waited >= now - from) waited = 0;
+    if (waited > now - from) waited = now - from;
     dlpi_bump(&p->ctl->wait_ns, waited);
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    step = &w->block->hist[dlpi_hist_bucket((now - from - waited) / calls)];
+    DLPI_STORE_RLX(step, *step + calls);
     dlpi_stretch(w, &p->ctl->step_ns, now - from - waited, DLP_TRACE_STEP, from, now, p->base - 1,
                  p->epoch_now, calls);
-    if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
+    if (p->pace.inline_ns / 4 > each) each = p->pace.inline_ns / 4; /* it reads the clock, too */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     /* How many credits to gather before they are fed. The tail is read by every worker, so each
        publication costs a trip of its line between cores; a consumer that takes batches faster than
@@ -48453,9 +48453,11 @@ enum {
     DLPI_OF_NOTE, DLPI_OF_REST
 };
 
+#define DLPI_HAND_OVER_NS 500 /* ns to hand a batch to another core: overhead_ns_b1_p2, far */
+
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
    keep all that the stage fetches. zeroes: zeroing the rows costs a stage with quick items a
-   notable part of its time. If the items take less than that would, 1 ns for 128 bytes, the rows
+   notable part of its time. brief: a batch is less work than handing it over. If the items take less than that would, 1 ns for 128 bytes, the rows
    are ragged: only what an earlier item has left is zeroed. */
 #define DLPI_FACTS \
     const dlp_stream_stats *y = &g->spread; \
@@ -48476,6 +48478,7 @@ enum {
                                     : "item"; \
     const bool crowded = v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s); \
     const bool none = f->n == 0 || (f->n < 0 && v->rate_plus_one < v->rate * 1.05); \
+    const bool brief = !chunks && s->batches > 0 && g->busy_ns / s->batches < DLPI_HAND_OVER_NS; \
     const bool here = \
         i == v->limiting_stage && x->told >= DLPI_OF_INLINE && x->told <= DLPI_OF_WORKERS; \
     const bool fetches = here && g->kind == DLP_STAGE_FETCH; \
@@ -48533,6 +48536,8 @@ enum {
       "many items/s.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
+    X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a worker " \
+      "takes longer to hand one over.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
       "already.\n") \
     X(INLINE, none, "Change: a worker would give nothing: the rest is the limit already.\n") \
@@ -48716,7 +48721,7 @@ enum {
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
     X(cpu, percent, g->cpu_ns, g->busy_ns) X(row_bytes, bytes, g->bytes, g->items) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
-    X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
+    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
     X(each, span, (double)r->attached * l->ns, g->items) \
     X(made, of, g->inputs_items, g->inputs) X(inputs_a_row, of, g->inputs, g->inputs_items) \
