@@ -571,6 +571,8 @@
 #define DLPIPE_IMPLEMENTATION_DONE
 #elif !defined(__cplusplus) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L)
 #error dlpipe.h is C11: compile with -std=c11, -std=gnu11 or later
+#elif defined(__cplusplus) && __cplusplus < 201103L && !defined(_MSC_VER) /* clang-cl: always 98 */
+#error dlpipe.h is C++11: compile with -std=c++11 or later
 #endif
 
 #include <stdarg.h>
@@ -19416,12 +19418,12 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
 
 /* Book the time since the last return as a step of the consumer. now: the clock. Set how often
    calls read the clock from here on: once a call, or more rarely if calls are close together. If
-   everything is inline, the calls not timed take the time of the call that is timed after them. A
-   call that takes long to make its batch is always timed. */
+   everything is inline, a call not timed takes the time of the last timed call, and all together no
+   more than the time that passed. A call that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->pace.last_return_ns, each, waited;
-    uint32_t calls = p->pace.calls_untimed + 1;
+    uint32_t calls = p->pace.calls_untimed + 1, *step;
     p->pace.calls_untimed = 0;
     p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
@@ -19429,13 +19431,13 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
     waited = p->pace.inline_ns * (calls - 1);
-    if (waited >= now - from) waited = 0;
+    if (waited > now - from) waited = now - from;
     dlpi_bump(&p->ctl->wait_ns, waited);
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    step = &w->block->hist[dlpi_hist_bucket((now - from - waited) / calls)];
+    DLPI_STORE_RLX(step, *step + calls);
     dlpi_stretch(w, &p->ctl->step_ns, now - from - waited, DLP_TRACE_STEP, from, now, p->base - 1,
                  p->epoch_now, calls);
-    if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
+    if (p->pace.inline_ns / 4 > each) each = p->pace.inline_ns / 4; /* it reads the clock, too */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     /* How many credits to gather before they are fed. The tail is read by every worker, so each
        publication costs a trip of its line between cores; a consumer that takes batches faster than
@@ -48450,9 +48452,11 @@ enum {
     DLPI_OF_NOTE, DLPI_OF_REST
 };
 
+#define DLPI_HAND_OVER_NS 500 /* ns to hand a batch to another core: overhead_ns_b1_p2, far */
+
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
    keep all that the stage fetches. zeroes: zeroing the rows costs a stage with quick items a
-   notable part of its time. If the items take less than that would, 1 ns for 128 bytes, the rows
+   notable part of its time. brief: a batch is less work than handing it over. If the items take less than that would, 1 ns for 128 bytes, the rows
    are ragged: only what an earlier item has left is zeroed. */
 #define DLPI_FACTS \
     const dlp_stream_stats *y = &g->spread; \
@@ -48473,6 +48477,7 @@ enum {
                                     : "item"; \
     const bool crowded = v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s); \
     const bool none = f->n == 0 || (f->n < 0 && v->rate_plus_one < v->rate * 1.05); \
+    const bool brief = !chunks && s->batches > 0 && g->busy_ns / s->batches < DLPI_HAND_OVER_NS; \
     const bool here = \
         i == v->limiting_stage && x->told >= DLPI_OF_INLINE && x->told <= DLPI_OF_WORKERS; \
     const bool fetches = here && g->kind == DLP_STAGE_FETCH; \
@@ -48530,6 +48535,8 @@ enum {
       "many items/s.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
+    X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a worker " \
+      "takes longer to hand one over.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
       "already.\n") \
     X(INLINE, none, "Change: a worker would give nothing: the rest is the limit already.\n") \
@@ -48713,7 +48720,7 @@ enum {
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
     X(cpu, percent, g->cpu_ns, g->busy_ns) X(row_bytes, bytes, g->bytes, g->items) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
-    X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
+    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
     X(each, span, (double)r->attached * l->ns, g->items) \
     X(made, of, g->inputs_items, g->inputs) X(inputs_a_row, of, g->inputs, g->inputs_items) \
@@ -49999,7 +50006,9 @@ DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, cons
     dlpi_field_names(b, names, sizeof names);
     dlpi_dtype_name(t != NULL ? t->dtype : dtype, is, sizeof is);
     dlpi_dtype_name(dtype, want, sizeof want);
-    if (t == NULL)
+    if (name == NULL)
+        dlpi_error_set(&e, DLP_ERR_ARG, "name", "name is NULL: the batch has %s", names);
+    else if (t == NULL)
         dlpi_error_set(&e, DLP_ERR_ARG, name, "no field \"%.31s\": the batch has %s", name, names);
     else if (t->dtype != dtype)
         dlpi_error_set(&e, DLP_ERR_ARG, name, "field \"%.31s\" is %s, not %s: call dlp_%s", name,
@@ -50016,8 +50025,8 @@ DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, cons
 
 DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype dtype) {
     const dlp_tensor *t = NULL;
-    if (batch == NULL || name == NULL) return NULL;
-    for (uint32_t f = 0; f < batch->n_fields && t == NULL; f++)
+    if (batch == NULL) return NULL;
+    for (uint32_t f = 0; f < batch->n_fields && t == NULL && name != NULL; f++)
         if (strcmp(batch->fields[f].name, name) == 0) t = &batch->fields[f];
     if (t == NULL || t->dtype != dtype || t->byte_offset != 0)
         return dlpi_read_fail(batch, name, t, dtype);
@@ -50852,15 +50861,17 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
 
 /* Refuse the verb of a row. There is no such verb, or it belongs to a part that is left out.
    Returns a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
+DLPI_COLD static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
     static const char *const parts[DLP_VERBS] = {
         [DLP_PUSH] = "PARTS",   [DLP_LOAD] = "PARTS",   [DLP_EXPAND] = "PARTS",
         [DLP_FILTER] = "PARTS", [DLP_WINDOW] = "PARTS", [DLP_PACK] = "PACK",
         [DLP_CACHE] = "CACHE",  [DLP_SPLIT] = "SPLIT",  [DLP_GUARD] = "GUARD",
         [DLP_ZIP] = "PARTS",    [DLP_MIX] = "PARTS",    [DLP_TRANSFER] = "TRANSFER"};
     const char *part = node->verb > 0 && node->verb < DLP_VERBS ? parts[node->verb] : NULL;
-    if (part == NULL) return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+    if (part == NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "verb",
+                           "the verb of \"%.31s\" is %d, must be DLP_LIST .. DLP_OUT", node->name,
+                           (int)node->verb);
     return dlpi_refuse(t->p, DLP_ERR_UNSUPPORTED, node->name, "verb",
                        "verb is %d, which is left out; compile without DLPIPE_NO_%s, or beside "
                        "DLPIPE_ONLY_LOADER with DLPIPE_WITH_%s",

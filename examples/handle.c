@@ -1,6 +1,5 @@
-/* A handle for each worker: worker_init opens it, fetch uses it, worker_exit closes it. Item i is a
-   row of a table of SQLite, a key of LMDB, or a number of HDF5; the sum of all is printed.
-     handle FILE ITEMS
+/* A handle for each worker: worker_init opens it, fetch uses it, worker_exit closes it. The command
+   handle FILE ITEMS prints the sum of items 0 .. ITEMS - 1 of SQLite, LMDB or HDF5.
      cc -O2 handle.c -lsqlite3 -lpthread                                   table t(id, x), id = i
      cc -O2 -DLMDB handle.c -llmdb -lpthread                               keys are size_t i
      cc -O2 -DHDF5 handle.c $(pkg-config --cflags --libs hdf5) -lpthread   dataset x of doubles
@@ -57,18 +56,20 @@ static void close_file(void *user, int worker, void *row) {
 #endif
 static int begin(void *path, int worker, void **to) { return (void)worker, open_file(path, to); }
 static int fetch(void *user, dlp_item *item) {
-    return (void)user, get(item->worker_state, item->index, item->data[0]);
+    if (!get(item->worker_state, item->index, item->data[0])) return 0;
+    return dlp_fail(item->call, 0, "%s: item %d is not there", (char *)user, (int)item->index);
 }
 int main(int argc, char **argv) {
     const dlp_field x = {.name = "x", .dtype = DLP_F64};
     dlp_loader_desc desc = {.batch_size = 100, .num_workers = 4};
-    desc.dataset = (dlp_dataset){.fields = &x, .n_fields = 1, .fetch = fetch};
-    desc.dataset.n_items = strtoull(argv[argc - 1], NULL, 10);
+    desc.dataset = (dlp_dataset){.fields = &x, .n_fields = 1, .fetch = fetch, .user = argv[1]};
     desc.workers = (dlp_workers_desc){.worker_init = begin, .worker_user = argv[1], WORKERS};
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;
     dlp_error err;
     double sum = 0;
+    if (argc != 3 || !(desc.dataset.n_items = strtoull(argv[2], NULL, 10)))
+        return puts("handle FILE ITEMS"), 2;
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
     while (dlp_pipe_next(pipe, &batch) == DLP_OK) {
         for (uint32_t i = 0; i < batch->count; i++) sum += dlp_f64(batch, "x")[i];

@@ -174,7 +174,10 @@ try:
     _library = _find("build/so/libdlpipe.so.*", "lib/libdlpipe.so")
 except ImportError:
     _library = "libdlpipe.so.0"  # where the loader finds it
-lib = c.CDLL(_library, mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+try:
+    lib = c.CDLL(_library, mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+except OSError as e:
+    raise ImportError("%s; make lib, or set DLPIPE_HOME to where it was made" % e) from None
 for _needs in re.findall(r"#define DLPI_NEEDS (\w+)", _header):  # a hash of the structs is in it
     if not hasattr(lib, _needs):
         raise ImportError("%s was made with another dlpipe.h than %s: make lib again" %
@@ -469,7 +472,7 @@ class Pipe:
         self._open(lib.dlp_pipe_open, rows, c.c_uint32(len(rows)), c.byref(desc))
 
     def _begin(self):
-        self._keep, self.at, self._batch = [], None, None
+        self._keep, self.at, self._batch, self._said = [], None, None, None
 
     def _open(self, call, *desc):
         at, err = c.c_void_p(), structs["dlp_error"]()
@@ -499,7 +502,10 @@ class Pipe:
         return bytes(state)
 
     def explain(self):
-        """What dlp_pipe_explain says: the stage that is slow, and what to change."""
+        """What dlp_pipe_explain says: the stage that is slow, and what to change. Behind the last
+        batch it is what the pipe said there."""
+        if self.at is None and self._said is not None:
+            return self._said
         text = c.create_string_buffer(1 << 16)
         n = lib.dlp_pipe_explain(self._running(), text, c.c_size_t(len(text)))
         _check(min(n, 0), structs["dlp_error"](code=min(n, 0)))
@@ -515,6 +521,7 @@ class Pipe:
         self._give_back()
         code = lib.dlp_pipe_next(self.at, c.byref(at))
         if code == END:
+            self._said = self.explain()
             self.close()
         if code in (END, EPOCH_END, STOPPED):
             raise StopIteration

@@ -14,12 +14,12 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
 
 /* Book the time since the last return as a step of the consumer. now: the clock. Set how often
    calls read the clock from here on: once a call, or more rarely if calls are close together. If
-   everything is inline, the calls not timed take the time of the call that is timed after them. A
-   call that takes long to make its batch is always timed. */
+   everything is inline, a call not timed takes the time of the last timed call, and all together no
+   more than the time that passed. A call that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->pace.last_return_ns, each, waited;
-    uint32_t calls = p->pace.calls_untimed + 1;
+    uint32_t calls = p->pace.calls_untimed + 1, *step;
     p->pace.calls_untimed = 0;
     p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
@@ -27,13 +27,13 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
     waited = p->pace.inline_ns * (calls - 1);
-    if (waited >= now - from) waited = 0;
+    if (waited > now - from) waited = now - from;
     dlpi_bump(&p->ctl->wait_ns, waited);
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    step = &w->block->hist[dlpi_hist_bucket((now - from - waited) / calls)];
+    DLPI_STORE_RLX(step, *step + calls);
     dlpi_stretch(w, &p->ctl->step_ns, now - from - waited, DLP_TRACE_STEP, from, now, p->base - 1,
                  p->epoch_now, calls);
-    if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
+    if (p->pace.inline_ns / 4 > each) each = p->pace.inline_ns / 4; /* it reads the clock, too */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     /* How many credits to gather before they are fed. The tail is read by every worker, so each
        publication costs a trip of its line between cores; a consumer that takes batches faster than

@@ -31,7 +31,9 @@ DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, cons
     dlpi_field_names(b, names, sizeof names);
     dlpi_dtype_name(t != NULL ? t->dtype : dtype, is, sizeof is);
     dlpi_dtype_name(dtype, want, sizeof want);
-    if (t == NULL)
+    if (name == NULL)
+        dlpi_error_set(&e, DLP_ERR_ARG, "name", "name is NULL: the batch has %s", names);
+    else if (t == NULL)
         dlpi_error_set(&e, DLP_ERR_ARG, name, "no field \"%.31s\": the batch has %s", name, names);
     else if (t->dtype != dtype)
         dlpi_error_set(&e, DLP_ERR_ARG, name, "field \"%.31s\" is %s, not %s: call dlp_%s", name,
@@ -48,8 +50,8 @@ DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, cons
 
 DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype dtype) {
     const dlp_tensor *t = NULL;
-    if (batch == NULL || name == NULL) return NULL;
-    for (uint32_t f = 0; f < batch->n_fields && t == NULL; f++)
+    if (batch == NULL) return NULL;
+    for (uint32_t f = 0; f < batch->n_fields && t == NULL && name != NULL; f++)
         if (strcmp(batch->fields[f].name, name) == 0) t = &batch->fields[f];
     if (t == NULL || t->dtype != dtype || t->byte_offset != 0)
         return dlpi_read_fail(batch, name, t, dtype);

@@ -206,14 +206,17 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
 
 /* Refuse the verb of a row. There is no such verb, or it belongs to a part that is left out.
    Returns a DLP_ERR code. */
-static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
+DLPI_COLD static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
     static const char *const parts[DLP_VERBS] = {
         [DLP_PUSH] = "PARTS",   [DLP_LOAD] = "PARTS",   [DLP_EXPAND] = "PARTS",
         [DLP_FILTER] = "PARTS", [DLP_WINDOW] = "PARTS", [DLP_PACK] = "PACK",
         [DLP_CACHE] = "CACHE",  [DLP_SPLIT] = "SPLIT",  [DLP_GUARD] = "GUARD",
         [DLP_ZIP] = "PARTS",    [DLP_MIX] = "PARTS",    [DLP_TRANSFER] = "TRANSFER"};
     const char *part = node->verb > 0 && node->verb < DLP_VERBS ? parts[node->verb] : NULL;
-    if (part == NULL) return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+    if (part == NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "verb",
+                           "the verb of \"%.31s\" is %d, must be DLP_LIST .. DLP_OUT", node->name,
+                           (int)node->verb);
     return dlpi_refuse(t->p, DLP_ERR_UNSUPPORTED, node->name, "verb",
                        "verb is %d, which is left out; compile without DLPIPE_NO_%s, or beside "
                        "DLPIPE_ONLY_LOADER with DLPIPE_WITH_%s",

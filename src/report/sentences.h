@@ -19,9 +19,11 @@ enum {
     DLPI_OF_NOTE, DLPI_OF_REST
 };
 
+#define DLPI_HAND_OVER_NS 500 /* ns to hand a batch to another core: overhead_ns_b1_p2, far */
+
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
    keep all that the stage fetches. zeroes: zeroing the rows costs a stage with quick items a
-   notable part of its time. If the items take less than that would, 1 ns for 128 bytes, the rows
+   notable part of its time. brief: a batch is less work than handing it over. If the items take less than that would, 1 ns for 128 bytes, the rows
    are ragged: only what an earlier item has left is zeroed. */
 #define DLPI_FACTS \
     const dlp_stream_stats *y = &g->spread; \
@@ -42,6 +44,7 @@ enum {
                                     : "item"; \
     const bool crowded = v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s); \
     const bool none = f->n == 0 || (f->n < 0 && v->rate_plus_one < v->rate * 1.05); \
+    const bool brief = !chunks && s->batches > 0 && g->busy_ns / s->batches < DLPI_HAND_OVER_NS; \
     const bool here = \
         i == v->limiting_stage && x->told >= DLPI_OF_INLINE && x->told <= DLPI_OF_WORKERS; \
     const bool fetches = here && g->kind == DLP_STAGE_FETCH; \
@@ -99,6 +102,8 @@ enum {
       "many items/s.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
+    X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a worker " \
+      "takes longer to hand one over.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
       "already.\n") \
     X(INLINE, none, "Change: a worker would give nothing: the rest is the limit already.\n") \
@@ -282,7 +287,7 @@ enum {
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
     X(cpu, percent, g->cpu_ns, g->busy_ns) X(row_bytes, bytes, g->bytes, g->items) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
-    X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
+    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
     X(each, span, (double)r->attached * l->ns, g->items) \
     X(made, of, g->inputs_items, g->inputs) X(inputs_a_row, of, g->inputs, g->inputs_items) \

@@ -1325,7 +1325,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "is a second list",
          {LIST, READ, {.name = "more", .verb = DLP_LIST}},
          {.seed = 1}},
-        {"x", "verb", "99", {LIST, {.name = "x", .verb = 99}}, {.seed = 1}},
+        {"x", "verb", "the verb of \"x\" is 99, ", {LIST, {.name = "x", .verb = 99}}, {.seed = 1}},
         {"items",
          "list.order.order",
          "is 99, must be one of",

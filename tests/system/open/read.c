@@ -103,6 +103,7 @@ static void read__no_such_field__names_those_that_are(void) {
     CHECK(strcmp(dlp_pipe_error(p)->message, "no field \"label\": the batch has \"x\", \"y\"") ==
           0);
     CHECK(dlp_f32(NULL, "x") == NULL && dlp_f32(b, NULL) == NULL);
+    CHECK(strcmp(dlp_pipe_error(p)->message, "name is NULL: the batch has \"x\", \"y\"") == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
 }
 

@@ -39,6 +39,12 @@ grep -q 'ImportError: .*was made with another dlpipe.h than .*make lib again' $d
     fail "a header of other structs: $(cat $dir/said)"
 cp dlpipe.h $dir
 
+# A library that cannot be loaded.
+mkdir -p $dir/none/build/so && cp dlpipe.h $dir/none && : >$dir/none/build/so/libdlpipe.so.0
+DLPIPE_HOME=$PWD/$dir/none "$python" -c 'import dlpipe' 2>$dir/said && fail 'took an empty library'
+grep -q 'ImportError: .*libdlpipe.*; make lib, or set DLPIPE_HOME' $dir/said ||
+    fail "a library that cannot be loaded: $(cat $dir/said)"
+
 # Structs: size, and the place of each member.
 "$python" - >$dir/layout.c <<'END' || fail 'dlpipe.py cannot be imported'
 import dlpipe
@@ -174,6 +180,7 @@ def table(n=1000, **desc):
 pipe = table()
 assert len(pipe) == 16
 all_rows = [b.index.tolist() for b in pipe]
+assert "Measured: " in pipe.explain()  # of the whole run, behind its last batch
 assert len(all_rows) == 16 and sorted(sum(all_rows, [])) == list(range(1000))
 pipe = table()
 rows = [next(pipe).index.tolist() for _ in range(5)]

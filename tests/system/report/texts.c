@@ -69,6 +69,12 @@ static void inline_zeroes(dlp_stats *s) {
     g->bytes = 4096 * g->items;
 }
 
+/* A batch is 450 ns of work. */
+static void inline_tiny_batches(dlp_stats *s) {
+    begin(s, 20000000, 0.9);
+    stage(s, "fetch", DLP_STAGE_FETCH, 0, 0.9, 1);
+}
+
 static void inline_steps_are_slow(dlp_stats *s) {
     begin(s, 1000, 0.4);
     stage(s, "fetch", DLP_STAGE_FETCH, 0, 0.4, 0.1);
@@ -796,6 +802,7 @@ static const struct {
     CASE(inline_waits),
     CASE(inline_computes),
     CASE(inline_zeroes),
+    CASE(inline_tiny_batches),
     CASE(inline_steps_are_slow),
     CASE(inline_on_one_core),
     CASE(inline_kept_from_the_core),

@@ -160,6 +160,35 @@ static void item_cost__samples_of_many_units__weigh_by_them_downwards(void) {
     CHECK(average(80, 8000, 1) == 1070 && average(80, 8000, 32) == 1070);
 }
 
+/* As if 31 calls of next had not been timed, all of them 32 * each ns long, and the timed one before
+   had fetched inline for inline_ns. Returns what is told as steps. The rest is told as work. */
+static uint64_t steps_of(dlp_pipe *p, uint64_t each, uint64_t inline_ns) {
+    const uint64_t steps = p->ctl->step_ns, waits = p->ctl->wait_ns;
+    const uint64_t from = p->pace.last_return_ns;
+    p->pace.calls_untimed = 31;
+    p->pace.inline_ns = inline_ns;
+    dlpi_consumer_step(p, from + 32 * each);
+    CHECK(p->ctl->step_ns - steps + p->ctl->wait_ns - waits == 32 * each);
+    return p->ctl->step_ns - steps;
+}
+
+static void pace__all_inline__calls_that_are_not_timed_work_as_long_as_the_timed_one(void) {
+    const dlp_field field = {.name = "x", .dtype = DLP_U64};
+    const dlp_loader_desc d = {
+        .dataset = {.n_items = 1 << 20, .fields = &field, .n_fields = 1, .fetch = fetch},
+        .batch_size = 4};
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(steps_of(p, 400, 300) == 32 * 400 - 31 * 300 && p->pace.call_clock_every == 32);
+    CHECK(steps_of(p, 400, 420) == 0); /* the clock makes the timed call longer */
+    CHECK(steps_of(p, 400, 4000) == 0 && p->pace.call_clock_every == 4);
+    CHECK(steps_of(p, 400, 8000) == 0 && p->pace.call_clock_every == 1);
+    CHECK(steps_of(p, 3000, 300) == 32 * 3000 - 31 * 300 && p->pace.call_clock_every == 1);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- sleepers ---- */
 
 static void sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone(void) {
@@ -525,6 +554,7 @@ int main(void) {
     awake__many_feeds__all_that_was_put_off_is_woken();
     awake__core_of_an_input_worker__is_seen();
     item_cost__samples_of_many_units__weigh_by_them_downwards();
+    pace__all_inline__calls_that_are_not_timed_work_as_long_as_the_timed_one();
     sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone();
     sleepers__of_64__woken_in_turn();
     sleepers__more_than_there_is_work__so_many_are_woken();
