@@ -38332,7 +38332,7 @@ typedef struct dlpi_files_worker {
     dlpi_file *file; /* [in_flight] */
     void *memory;    /* one block for all records and buffers */
     dlpi_uring uring;
-    dlpi_mutex lock; /* guards the lists and the fields behind them */
+    dlpi_mutex lock; /* guards the lists and the fields behind them, but in the driver of a ring */
     dlpi_cond work;  /* signalled if `todo` has a record, or the threads must end */
     dlpi_cond room;  /* signalled if a record became free */
     dlpi_files_list free, todo, over;
@@ -38713,21 +38713,43 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
 
 /* ---- the calls that a pipe makes: submit, reap, workers ---- */
 
-/* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
-static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
+/* True if no other thread uses the lists of a worker while submit or reap runs. They run in the
+   driver alone. With a ring there are no fetch threads, and the pipe then calls no fetch. */
+static inline bool dlpi_files_alone(const dlpi_files_worker *w) { return w->uring.fd >= 0; }
+
+static inline void dlpi_files_lock(dlpi_files_worker *w, bool alone) {
+    if (!alone) dlpi_mutex_lock(&w->lock);
+}
+
+static inline void dlpi_files_unlock(dlpi_files_worker *w, bool alone) {
+    if (!alone) dlpi_mutex_unlock(&w->lock);
+}
+
+/* Take a free record. Returns NULL if none is free. */
+static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool alone) {
+    dlpi_file *q;
+    dlpi_files_lock(w, alone);
+    q = dlpi_files_take(&w->free);
+    dlpi_files_unlock(w, alone);
+    return q;
+}
+
+/* Take a free record, and wait for one. */
+static dlpi_file *dlpi_files_await(dlpi_files_worker *w) {
     dlpi_file *q;
     dlpi_mutex_lock(&w->lock);
-    while (waits && w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
+    while (w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
     q = dlpi_files_take(&w->free);
     dlpi_mutex_unlock(&w->lock);
     return q;
 }
 
-static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
-    dlpi_mutex_lock(&w->lock);
+/* Make a record free. */
+static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q, bool alone) {
+    dlpi_files_lock(w, alone);
     dlpi_files_put(&w->free, q);
-    dlpi_cond_signal(&w->room);
-    dlpi_mutex_unlock(&w->lock);
+    if (!alone) dlpi_cond_signal(&w->room);
+    dlpi_files_unlock(w, alone);
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
@@ -38741,13 +38763,13 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     dlpi_file *q;
     int rc;
     if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
-    q = dlpi_files_get(w, true);
+    q = dlpi_files_await(w);
     rc = dlpi_file_begin(f, q, item);
     if (rc == 0) {
         dlpi_file_run(f, q);
         rc = dlpi_file_settle(w, q);
     }
-    dlpi_files_give(w, q);
+    dlpi_files_give(w, q, false);
     return rc;
 }
 
@@ -38758,11 +38780,11 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     dlpi_file *q;
     int rc;
     if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
-    q = dlpi_files_get(w, false);
+    q = dlpi_files_get(w, dlpi_files_alone(w));
     if (q == NULL) return DLP_FULL;
     rc = dlpi_file_begin(f, q, item);
     if (rc != 0)
-        dlpi_files_give(w, q);
+        dlpi_files_give(w, q, dlpi_files_alone(w));
     else if (w->uring.fd >= 0)
         dlpi_files_ring_begin(w, q);
     else
@@ -38773,27 +38795,29 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
 /* Make the items of those files that are over, at most `max`. The last may have failed: a worker
    keeps the words of one failure. done, code: get the items and their codes. Returns how many. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
+    const bool alone = dlpi_files_alone(w);
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
         dlpi_file *q;
-        dlpi_mutex_lock(&w->lock);
+        dlpi_files_lock(w, alone);
         q = dlpi_files_take(&w->over);
-        dlpi_mutex_unlock(&w->lock);
+        dlpi_files_unlock(w, alone);
         if (q == NULL) break;
         rc = dlpi_file_settle(w, q);
         done[n] = q->item;
         code[n++] = rc;
-        dlpi_files_give(w, q);
+        dlpi_files_give(w, q, alone);
     }
     return n;
 }
 
 /* True if no item of the worker is being read, and none waits to be given back. */
 static bool dlpi_files_idle(dlpi_files_worker *w) {
+    const bool alone = dlpi_files_alone(w);
     bool idle;
-    dlpi_mutex_lock(&w->lock);
+    dlpi_files_lock(w, alone);
     idle = w->at_work == 0 && w->over.first == NULL;
-    dlpi_mutex_unlock(&w->lock);
+    dlpi_files_unlock(w, alone);
     return idle;
 }
 
@@ -42822,12 +42846,24 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
+/* Return the sum of the bytes of the block h. No sum of a lane overflows: it has 64 bytes. */
+static uint32_t dlpi_tar_bytes_sum(const uint8_t *h) {
+    typedef uint16_t lanes DLPI_VECTOR(16);
+    lanes sums = {0}, some;
+    uint32_t sum = 0;
+    for (int i = 0; i < DLPI_TAR_BLOCK; i += (int)sizeof some) {
+        memcpy(&some, h + i, sizeof some);
+        sums += (some & 255) + (some >> 8);
+    }
+    for (int i = 0; i < 8; i++) sum += sums[i];
+    return sum;
+}
+
 /* True if the sum of the header h is right. Its own 8 bytes count as blanks. Old programs took
    bytes as signed: 256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
-    uint32_t sum = 8 * ' ', high = 0;
+    uint32_t sum = 8 * ' ' + dlpi_tar_bytes_sum(h), high = 0;
     uint64_t want;
-    for (int i = 0; i < DLPI_TAR_BLOCK; i++) sum += h[i];
     for (int i = 148; i < 156; i++) sum -= h[i];
     if (!dlpi_tar_number(h + 148, 8, &want)) return false;
     if (want == sum) return true;
@@ -43134,9 +43170,9 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
 
 /* Go to the next file that has a key, and describe it in *e. Returns 1; 0 at the end of the shard;
    -1 with the reason noted in t. */
-DLPI_COLD static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
+DLPI_NOINLINE static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
-    dlpi_tar_head h = {.type = 0};
+    dlpi_tar_head h; /* a header that was read has filled it */
     uint64_t gap = 0;
     e->begins = t->at;
     e->link = UINT64_MAX;
@@ -43215,7 +43251,8 @@ static int dlpi_tar_by_key(const void *a, const void *b) {
 
 /* Judge two samples whose keys have one hash. If their members differ, they are parts of one sample
    that is not in one place. Returns 0, or -1 with the reason noted in t. */
-static int dlpi_tar_twice(dlpi_tar *t, const dlpi_tar_seen *first, const dlpi_tar_seen *second) {
+DLPI_COLD static int dlpi_tar_twice(dlpi_tar *t, const dlpi_tar_seen *first,
+                                    const dlpi_tar_seen *second) {
     dlpi_tar_entry a, b;
     t->at = first->at;
     if (dlpi_tar_file(t, &a) != 1) return -1;
@@ -43236,7 +43273,7 @@ static int dlpi_tar_twice(dlpi_tar *t, const dlpi_tar_seen *first, const dlpi_ta
 }
 
 /* Look for keys that come again. Returns 0, or -1 with the reason noted in t. */
-static int dlpi_tar_again(dlpi_tar *t, dlpi_tar_keys *k) {
+DLPI_COLD static int dlpi_tar_again(dlpi_tar *t, dlpi_tar_keys *k) {
     const uint64_t at = t->at;
     qsort(k->seen, (size_t)k->n, sizeof *k->seen, dlpi_tar_by_key);
     for (uint64_t i = 1; i < k->n; i++)
@@ -43441,8 +43478,13 @@ static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_call *c, uint64_t begi
    Returns 0 or a failure's code. */
 static int dlpi_tar_item(const dlpi_tar_call *c, dlp_item *item, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
-    dlpi_tar t = {.bytes = bytes, .size = n, .d = c->d, .extent = true};
+    dlpi_tar t; /* its texts are not cleared, which would take longer than a header */
     dlpi_tar_sample s;
+    memset(&t, 0, offsetof(dlpi_tar, why));
+    t.bytes = bytes;
+    t.size = n;
+    t.d = c->d;
+    t.extent = true;
     if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, c, begins);
     return dlpi_tar_write(c, item, &s.s);
 }

@@ -84,7 +84,7 @@ typedef struct dlpi_files_worker {
     dlpi_file *file; /* [in_flight] */
     void *memory;    /* one block for all records and buffers */
     dlpi_uring uring;
-    dlpi_mutex lock; /* guards the lists and the fields behind them */
+    dlpi_mutex lock; /* guards the lists and the fields behind them, but in the driver of a ring */
     dlpi_cond work;  /* signalled if `todo` has a record, or the threads must end */
     dlpi_cond room;  /* signalled if a record became free */
     dlpi_files_list free, todo, over;
@@ -465,21 +465,43 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
 
 /* ---- the calls that a pipe makes: submit, reap, workers ---- */
 
-/* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
-static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
+/* True if no other thread uses the lists of a worker while submit or reap runs. They run in the
+   driver alone. With a ring there are no fetch threads, and the pipe then calls no fetch. */
+static inline bool dlpi_files_alone(const dlpi_files_worker *w) { return w->uring.fd >= 0; }
+
+static inline void dlpi_files_lock(dlpi_files_worker *w, bool alone) {
+    if (!alone) dlpi_mutex_lock(&w->lock);
+}
+
+static inline void dlpi_files_unlock(dlpi_files_worker *w, bool alone) {
+    if (!alone) dlpi_mutex_unlock(&w->lock);
+}
+
+/* Take a free record. Returns NULL if none is free. */
+static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool alone) {
+    dlpi_file *q;
+    dlpi_files_lock(w, alone);
+    q = dlpi_files_take(&w->free);
+    dlpi_files_unlock(w, alone);
+    return q;
+}
+
+/* Take a free record, and wait for one. */
+static dlpi_file *dlpi_files_await(dlpi_files_worker *w) {
     dlpi_file *q;
     dlpi_mutex_lock(&w->lock);
-    while (waits && w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
+    while (w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
     q = dlpi_files_take(&w->free);
     dlpi_mutex_unlock(&w->lock);
     return q;
 }
 
-static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
-    dlpi_mutex_lock(&w->lock);
+/* Make a record free. */
+static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q, bool alone) {
+    dlpi_files_lock(w, alone);
     dlpi_files_put(&w->free, q);
-    dlpi_cond_signal(&w->room);
-    dlpi_mutex_unlock(&w->lock);
+    if (!alone) dlpi_cond_signal(&w->room);
+    dlpi_files_unlock(w, alone);
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
@@ -493,13 +515,13 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     dlpi_file *q;
     int rc;
     if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
-    q = dlpi_files_get(w, true);
+    q = dlpi_files_await(w);
     rc = dlpi_file_begin(f, q, item);
     if (rc == 0) {
         dlpi_file_run(f, q);
         rc = dlpi_file_settle(w, q);
     }
-    dlpi_files_give(w, q);
+    dlpi_files_give(w, q, false);
     return rc;
 }
 
@@ -510,11 +532,11 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     dlpi_file *q;
     int rc;
     if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
-    q = dlpi_files_get(w, false);
+    q = dlpi_files_get(w, dlpi_files_alone(w));
     if (q == NULL) return DLP_FULL;
     rc = dlpi_file_begin(f, q, item);
     if (rc != 0)
-        dlpi_files_give(w, q);
+        dlpi_files_give(w, q, dlpi_files_alone(w));
     else if (w->uring.fd >= 0)
         dlpi_files_ring_begin(w, q);
     else
@@ -525,27 +547,29 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
 /* Make the items of those files that are over, at most `max`. The last may have failed: a worker
    keeps the words of one failure. done, code: get the items and their codes. Returns how many. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
+    const bool alone = dlpi_files_alone(w);
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
         dlpi_file *q;
-        dlpi_mutex_lock(&w->lock);
+        dlpi_files_lock(w, alone);
         q = dlpi_files_take(&w->over);
-        dlpi_mutex_unlock(&w->lock);
+        dlpi_files_unlock(w, alone);
         if (q == NULL) break;
         rc = dlpi_file_settle(w, q);
         done[n] = q->item;
         code[n++] = rc;
-        dlpi_files_give(w, q);
+        dlpi_files_give(w, q, alone);
     }
     return n;
 }
 
 /* True if no item of the worker is being read, and none waits to be given back. */
 static bool dlpi_files_idle(dlpi_files_worker *w) {
+    const bool alone = dlpi_files_alone(w);
     bool idle;
-    dlpi_mutex_lock(&w->lock);
+    dlpi_files_lock(w, alone);
     idle = w->at_work == 0 && w->over.first == NULL;
-    dlpi_mutex_unlock(&w->lock);
+    dlpi_files_unlock(w, alone);
     return idle;
 }
 

@@ -90,8 +90,13 @@ static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_call *c, uint64_t begi
    Returns 0 or a failure's code. */
 static int dlpi_tar_item(const dlpi_tar_call *c, dlp_item *item, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
-    dlpi_tar t = {.bytes = bytes, .size = n, .d = c->d, .extent = true};
+    dlpi_tar t; /* its texts are not cleared, which would take longer than a header */
     dlpi_tar_sample s;
+    memset(&t, 0, offsetof(dlpi_tar, why));
+    t.bytes = bytes;
+    t.size = n;
+    t.d = c->d;
+    t.extent = true;
     if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, c, begins);
     return dlpi_tar_write(c, item, &s.s);
 }

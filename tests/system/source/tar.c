@@ -400,6 +400,7 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     memset(h + 124, 0, 12); /* base 256 */
     h[124] = 0x80;
     h[135] = 6;
+    memset(h + 157, 0xff, 100); /* the largest bytes in a row that a header has */
     seal(h);
     pax(&s, 'g', "16 comment=word\n");
     pax(&s, 'x', "18 path=dir/y.bin\n9 size=5\n");
@@ -407,7 +408,8 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     memset(h + 124, '7', 11); /* pax says the size */
     seal(h);
     h = add(&s, "z.BIN", '7', "fourth", 6);
-    memset(h + 340, 0xff, 4); /* the sum of old programs: of signed bytes */
+    memset(h + 157, 0xff, 100); /* the sum of old programs: of signed bytes */
+    memset(h + 340, 0xff, 4);
     seal(h);
     {
         int sum = 0;
