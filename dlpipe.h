@@ -22251,17 +22251,16 @@ typedef struct dlpi_table dlpi_table;
 
 /* Flags of a verb: which fields its rows may set, and where they may stand. */
 enum {
-    DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
-    DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
-    DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
-    DLPI_NODE_LOADS = 16,    /* it loads parts */
-    DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
-    DLPI_NODE_FINDS = 64,    /* a window may follow it */
-    DLPI_NODE_PASSES = 128,  /* it may stand between a fetch and the map in which its fields end */
-    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
-    DLPI_NODE_JOINS = 512,   /* it joins branches */
-    DLPI_NODE_BEHIND = 1024, /* it may stand behind a row that joins branches */
-    DLPI_NODE_ITEMS = 2048   /* it works on single items: it may run in the cell of an input */
+    DLPI_NODE_WORKERS = 1,  /* it may set `workers` */
+    DLPI_NODE_THREAD = 2,   /* it may set workers.num_workers to 1: a thread */
+    DLPI_NODE_BEGINS = 8,   /* it is the first row of a table or branch */
+    DLPI_NODE_LOADS = 16,   /* it loads parts */
+    DLPI_NODE_MAKES = 32,   /* it makes an unknown number of items of one item */
+    DLPI_NODE_FINDS = 64,   /* a window may follow it */
+    DLPI_NODE_PASSES = 128, /* it may stand between a fetch and the map in which its fields end */
+    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,  /* it joins branches */
+    DLPI_NODE_ITEMS = 1024  /* it works on single items: it may run in the cell of an input */
 };
 
 typedef struct dlpi_verb {
@@ -32250,6 +32249,14 @@ static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
     bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
     for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
     return alike;
+}
+
+/* True if the n fields f and the m fields g are alike, and have the same names. */
+static inline bool dlpi_fields_same(const dlp_field *f, uint32_t n, const dlp_field *g,
+                                    uint32_t m) {
+    for (uint32_t i = 0; n == m && i < n; i++)
+        if (!dlpi_fields_alike(&f[i], &g[i]) || strcmp(f[i].name, g[i].name) != 0) return false;
+    return n == m;
 }
 
 /* Check that the batch has the fields of the items: only for such batches can the library's
@@ -51512,16 +51519,13 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
     const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
-    if (alike) g = dlpi_fetch_fields(before, &m);
-    alike = alike && n == m;
-    for (uint32_t i = 0; i < n && alike; i++)
-        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
-    return alike ? DLP_OK
-                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "fields end in \"%s\": fetches of the mix must follow each other "
-                               "and have the same fields",
-                               map->name);
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields end in \"%s\": fetches of the mix must follow each other "
+                       "and have the same fields",
+                       map->name);
 }
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
@@ -51854,13 +51858,6 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
 
-/* True if the source of this fetch row says that DLP_SKIP leaves items out. */
-DLPI_COLD
-static bool dlpi_fetch_filters(const dlp_node *node) {
-    const dlp_source *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
-}
-
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 DLPI_COLD
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
@@ -51901,10 +51898,10 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
 
 #define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
 
-/* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
+/* Take a load. Behind a push or other rows each item is a part, whose items the next row fetches.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, load.items), 0, 0, DLPI_NO_PARTS},
         {DLPI_AT(dlp_node, load.count), 0, 0, DLPI_NO_PARTS},
@@ -51918,6 +51915,10 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_node_load *d = &node->load;
     int rc;
+    if (node == m->rows && m->push == NULL) {
+        m->load = node;
+        return dlpi_load_desc(t, node, &m->part);
+    }
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
     if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
@@ -51930,13 +51931,6 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     return DLP_OK;
-}
-
-DLPI_COLD
-static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (node != m->rows || m->push != NULL) return dlpi_makers_loads(t, node, m);
-    m->load = node;
-    return dlpi_load_desc(t, node, &m->part);
 }
 
 /* Check that an asynchronous source has its two calls. Returns 0 or a DLP_ERR code. */
@@ -52024,17 +52018,6 @@ static void dlpi_later_slow(const dlpi_table *t, const dlp_node *node) {
               node->name);
 }
 
-/* Take what the source of a later fetch row, which says f, says of itself. */
-DLPI_COLD
-static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
-                              const dlp_source *f) {
-    const dlp_source *source = node->fetch.source;
-    dlpi_makers_id(m, source->id);
-    if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
-        dlpi_later_slow(t, node);
-}
-
 /* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
    source has a worker_init. f: what the row says. of: 1 + the dataset of several that it fetches,
    or 0. Returns 0 or a DLP_ERR code. */
@@ -52045,7 +52028,11 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     const bool enters = source != NULL && source->workers.worker_init != NULL;
     const bool reads = of == 0 && dlpi_later_reads(m, f);
     dlpi_later *l = &m->later[m->n_later];
-    if (source != NULL) dlpi_later_source(t, node, m, f);
+    if (source != NULL) dlpi_makers_id(m, source->id);
+    if (source != NULL && source->dataset->warning != NULL)
+        dlpi_warn(t->p, "%s", source->dataset->warning);
+    if (source != NULL && dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
+        dlpi_later_slow(t, node);
     if (!enters && !reads) return DLP_OK;
     if (m->n_later == DLPI_LATER)
         return dlpi_node_bad(t, node,
@@ -52072,8 +52059,6 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
 DLPI_COLD
 static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
                          const dlp_dataset *ds) {
-    const dlp_field *f = m->fields[0];
-    bool alike = m->n_of == 0 || ds->n_fields == m->n_fetched;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -52091,20 +52076,11 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    for (uint32_t i = 0; alike && m->n_of > 0 && i < ds->n_fields; i++)
-        alike =
-            dlpi_fields_alike(&ds->fields[i], &f[i]) && strcmp(ds->fields[i].name, f[i].name) == 0;
-    if (alike) return DLP_OK;
+    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                        "fields differ from those of \"%s\"; give all datasets the same fields",
                        m->rows->name);
-}
-
-/* True if a fetch row is one of several, each of a dataset of its own. */
-DLPI_COLD
-static bool dlpi_of_several(const dlpi_table *t, const dlp_node *node) {
-    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
-    return node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2);
 }
 
 /* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
@@ -52135,6 +52111,7 @@ static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
+    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
     dlp_source f = {.fetcher = DLP_FETCH_SEQUENTIAL};
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
@@ -52143,18 +52120,21 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, node,
                              "stands before makers, whose inputs are fetched one by one; give it "
                              "fetch, and no fetch_rows");
-    if (dlpi_of_several(t, node) && (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK) return rc;
+    if ((node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2)) &&
+        (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK)
+        return rc;
     if (node->fetch.of > 1) return DLP_OK;
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
+        dlpi_level *l = &m->level[m->n_levels - 2];
         if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
-        m->level[m->n_levels - 2].maker.writes_all_bytes = node->fetch.writes_all_bytes;
-        m->level[m->n_levels - 2].fetch = ds.fetch;
-        m->level[m->n_levels - 2].fetch_user = ds.user;
-        m->level[m->n_levels - 2].fetch_row = dlpi_row_named(t->p, node->name);
-        m->level[m->n_levels - 1].n_made = ds.n_fields;
+        l[0].maker.writes_all_bytes = node->fetch.writes_all_bytes;
+        l[0].fetch = ds.fetch;
+        l[0].fetch_user = ds.user;
+        l[0].fetch_row = dlpi_row_named(t->p, node->name);
+        l[1].n_made = ds.n_fields;
         return dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     }
     if (m->load == node - 1 || node == m->rows) {
@@ -52212,7 +52192,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
    if the fetch filters. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
+    if (node->filter.keep == NULL && m->fetch != NULL && m->input.filter == 1) return DLP_OK;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     dlpi_makers_id(m, node->filter.id);
@@ -52221,36 +52201,32 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
         (dlpi_op){.fn.keep = node->filter.keep, .user = node->filter.user, .how = DLPI_OP_KEEP});
 }
 
-/* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
-    return dlpi_bad(t->p, node->name, "expand.shuffle_items",
-                    "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
-}
-
 /* Take an expand row into *m: it begins the next level. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
     const dlp_node_expand d = node->expand;
+    const dlp_node *shuffles = m->maker != NULL && m->maker->expand.shuffle_items != 0 ? m->maker
+                               : m->maker != NULL || m->load != NULL                   ? node
+                                                                                       : NULL;
     int rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
     if (rc != DLP_OK) return rc;
-    if (m->maker != NULL && m->maker->expand.shuffle_items)
-        return dlpi_makers_shuffled(t, m->maker);
-    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
-        return dlpi_makers_shuffled(t, node);
+    if (shuffles != NULL && shuffles->expand.shuffle_items != 0)
+        return dlpi_bad(t->p, shuffles->name, "expand.shuffle_items",
+                        "0 beside other makers; shuffle by a window node",
+                        shuffles->expand.shuffle_items);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;
     m->level[l].row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
-    return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
-                          : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
+    return dlpi_makers_widen(t, node, m, d.n_fields > 0 ? d.fields : m->fields[l],
+                             m->level[l + 1].n_made);
 }
 
 /* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
@@ -52448,11 +52424,11 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Return the row that names the stage: the pack or last expand, else the first filter, else the
-   first row. Behind a push there may be no row. */
+   first row. Behind a push, a zip or a mix there may be no row. */
 DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     static const dlp_node pushed = {.name = "records"};
-    if (m->n == 0) return &pushed;
+    if (m->n == 0) return m->joins != NULL ? m->joins : &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -52460,18 +52436,22 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* Add the stage that makes items. Returns a stage number or a DLP_ERR code. */
+/* Add the stage that makes items, or let `behind`, the stage of a zip or mix, make them. behind may
+   be NULL. Returns a stage number or 0, or a DLP_ERR code. */
 DLPI_COLD
-static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = dlpi_makers_name(m);
+static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m, dlpi_stage *behind) {
     dlp_workers_desc w = m->workers;
-    dlpi_stage *st;
+    dlpi_stage *st = behind;
+    int rc;
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
-    t->p->node = node->name;
-    if (node->verb == DLP_PACK)
-        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->windows);
-    if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
-    return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
+    t->p->node = dlpi_makers_name(m)->name;
+    if (m->pack != NULL)
+        return t->ops->pack(t->p, behind, &m->pack->pack, &w, m->capacity, m->windows);
+    if (st == NULL) st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w);
+    if (st == NULL) return t->p->err.code;
+    st->ops = &dlpi_expand_ops;
+    rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
+    return behind != NULL ? rc : dlpi_added(t->p, st, rc);
 }
 
 /* Return how many workers copy items into rows if the table does not say it. They take the cores
@@ -52523,11 +52503,14 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels and the id to x, and the fields of the levels above the first to all[]. Returns
-   how many fields these are. */
+/* Copy the levels and the id to x, and the fields of the levels above the first to all[], *n of
+   them. Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind
+   makes other items of them. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
-    uint32_t n = 0;
+static int dlpi_makers_give(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x, dlp_field *all,
+                            uint32_t *n) {
+    const dlpi_level *made = NULL;
+    *n = 0;
     x->n_levels = m->n_levels;
     x->n_fetched = m->n_fetched;
     x->found.d.manifest_id = m->id;
@@ -52539,24 +52522,16 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
-        if (m->level[i - 1].ends == 0) {
-            x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
-            x->found.max_bytes = m->level[i - 1].maker.max_bytes;
+        const dlpi_level *l = &m->level[i - 1];
+        x->has_rooms |= l->ends != 0;
+        if (l->ends == 0) {
+            x->found.plan.shuffle_items = l->maker.shuffle_items != 0;
+            x->found.max_bytes = l->maker.max_bytes;
         }
-        x->level[i].first = n;
+        x->level[i].first = *n;
         x->level[i].n = m->n_fields[i];
-        memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
-        n += m->n_fields[i];
-    }
-    return n;
-}
-
-/* Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind makes
-   other items of them. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
-    const dlpi_level *made = NULL;
-    for (const dlpi_level *l = m->level; l + 1 < m->level + m->n_levels; l++) {
+        memcpy(all + *n, m->fields[i], m->n_fields[i] * sizeof *all);
+        *n += m->n_fields[i];
         if (l->maker.expand == NULL) continue;
         if (made != NULL && made->maker.max_bytes > 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, made->row->name, "expand.max_bytes",
@@ -52573,9 +52548,9 @@ DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
-    const uint32_t n = dlpi_makers_give(m, x, all);
     const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
-    int rc = dlpi_makers_bytes(t, m);
+    uint32_t n;
+    int rc = dlpi_makers_give(t, m, x, all, &n);
     if (rc == DLP_OK && window != NULL)
         rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
                                 &x->found.plan);
@@ -52584,7 +52559,6 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
     if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)
         x->found.plan.rule = DLPI_LIST_DRAWN; /* a mix goes on behind its epoch */
-    for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
     if (m->pack != NULL && m->load == NULL && m->n_levels == 1 && m->cache == NULL)
         return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
@@ -52604,32 +52578,24 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
-/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
-                           uint32_t in_flight) {
-    dlpi_expand *x = st->self;
-    const int rc = dlpi_async_check(p, st->name, async);
-    if (rc != DLP_OK) return rc;
-    if (st->w.num_workers == 0) return dlpi_async_inline(p, st->name);
-    x->async = *async;
-    x->found.in_flight = in_flight;
-    st->in_flight = (int32_t)in_flight;
-    x->n_read = 1;
-    x->seats.n = 1;
-    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = in_flight};
-    return DLP_OK;
-}
-
-/* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
+/* Let the workers of a stage of cells read inputs into their cells by asynchronous requests.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_source *f = &m->f;
-    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
+    dlpi_expand *x = st->self;
+    const int rc = dlpi_async_check(t->p, st->name, &f->async);
+    if (rc != DLP_OK) return rc;
+    if (st->w.num_workers == 0) return dlpi_async_inline(t->p, st->name);
+    st->in_flight = dlpi_fetch_many(f->in_flight);
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
-    return rc;
+    x->async = f->async;
+    x->found.in_flight = (uint32_t)st->in_flight;
+    x->n_read = 1;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = x->found.in_flight};
+    return DLP_OK;
 }
 
 /* Give the later fetches of a stage seats beside that of its first fetch. The workers make the
@@ -52652,29 +52618,23 @@ static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
-/* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
-   the list. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
-    const int32_t first = t->nodes[1].verb;
-    const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
-    if (t->at + 1 == t->makes && (reads || first == DLP_EXPAND)) return DLP_OK;
-    return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, a push, a map, an expand or a "
-                         "filter (an expand also after the list)");
-}
-
 /* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
    stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
+    const int32_t first = t->nodes[1].verb;
     dlpi_stage *st;
-    int rc = dlpi_makers_place(t, node);
-    if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
+    int rc;
+    if (t->at + 1 != t->makes || (t->nodes->verb != DLP_PUSH && first != DLP_FETCH &&
+                                  first != DLP_LOAD && first != DLP_EXPAND))
+        return dlpi_node_bad(t, node,
+                             "must stand directly after the first fetch, a push, a map, an expand "
+                             "or a filter (an expand also after the list)");
+    rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
+    if ((rc = dlpi_makers_stage(t, &m, NULL)) < 0) return rc;
     st = &t->p->stages[rc];
     dlpi_timed_least(&st->timed, m.timed);
     dlpi_makers_arrive(t, &m, st->self);
@@ -52755,30 +52715,66 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     return b;
 }
 
-/* Refuse a cache that does not stand directly behind the zip or mix. Returns a DLP_ERR code. */
+/* Where a row of a table with a zip or mix stands: in a branch, behind the zip or mix up to the
+   last maker, or behind that. */
+enum { DLPI_IN_BRANCH, DLPI_TO_MAKER, DLPI_BEHIND };
+
+#define DLPI_V(name) (1u << DLP_##name)
+#define DLPI_CACHE_BEHIND \
+    "keeps the items of branches, since joined rows have no numbers; write it directly behind the " \
+    "zip or mix"
+
+/* Which verbs may stand where. The first line holds that has the place and the verb. */
+static const struct dlpi_stand {
+    int where;
+    unsigned verbs;    /* a bit for each */
+    const char *words; /* what is wrong with the node; NULL: it may stand there */
+} dlpi_stands[] = {
+    {DLPI_IN_BRANCH,
+     DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
+         DLPI_V(FILTER),
+     NULL},
+    {DLPI_IN_BRANCH, DLPI_V(CACHE) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
+     "stands in a branch of a zip or mix; write it behind the row that joins the branches"},
+    {DLPI_IN_BRANCH, ~0u,
+     "stands in a branch of a zip or mix, which may have only list, push, load, fetch, map, expand "
+     "and filter"},
+    {DLPI_TO_MAKER, DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK),
+     NULL},
+    {DLPI_TO_MAKER, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
+    {DLPI_TO_MAKER, ~0u,
+     "stands between a zip or mix and a filter, expand or pack; write it behind the last of these"},
+    {DLPI_BEHIND, DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
+     NULL},
+    {DLPI_BEHIND, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
+    {DLPI_BEHIND, DLPI_V(FETCH),
+     "fetches by index, so it must stand in a branch of the zip or mix; move its row up"},
+    {DLPI_BEHIND, DLPI_V(ZIP) | DLPI_V(MIX), "is a second zip or mix; join all branches in one"},
+    {DLPI_BEHIND, ~0u,
+     "stands behind a zip or mix, where only cache, map, filter, expand, window, pack, guard, "
+     "batch, transfer and out may stand"},
+};
+
+/* Check that a row may stand where it does. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
-    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
-                       "cache \"%s\" keeps the items of branches, since joined rows have no "
-                       "numbers; write it directly behind \"%s\"",
-                       node->name, t->joins->name);
+static int dlpi_node_place(const dlpi_table *t, const dlp_node *node, int where) {
+    const struct dlpi_stand *q = dlpi_stands;
+    while (q->where != where || (q->verbs >> node->verb & 1) == 0) q++;
+    return q->words == NULL ? DLP_OK : dlpi_node_bad(t, node, q->words);
 }
 
-/* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
-   window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
+/* Check the rows behind a zip or mix. Those up to the last maker run in the workers of the
+   branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
-    for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
-        if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
-            return dlpi_node_bad(t, node,
-                                 "stands between a zip or mix and a filter, expand or pack; write "
-                                 "it behind the last of these");
-        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
+static int dlpi_behind_check(const dlpi_table *t) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    const dlp_node *makers = b.rows + b.n;
+    for (const dlp_node *node = b.rows; node < t->nodes + t->n; node++) {
+        const int rc = dlpi_node_place(t, node, node < makers ? DLPI_TO_MAKER : DLPI_BEHIND);
+        if (rc != DLP_OK) return rc;
+        if (node + 1 < makers && node->verb == DLP_WINDOW && node[1].verb != DLP_PACK)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
+        if (node < makers && dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
@@ -52790,7 +52786,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
    of joined rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
-    const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     int rc;
     m->rows = b->rows;
     m->n = b->makers;
@@ -52803,14 +52798,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
     m->f = (dlp_source){.dataset = &m->input};
-    if (node == NULL) node = dlpi_makers_name(m);
-    t->p->node = node->name;
-    if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->windows);
-    } else {
-        st->ops = &dlpi_expand_ops;
-        rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
-    }
+    rc = dlpi_makers_stage(t, m, st);
     return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }
 #endif /* DLPIPE_NO_PARTS */
@@ -53179,22 +53167,15 @@ static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found 
     dlpi_seats_call(s, &st->w);
 }
 
-/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
-   list has that of the first branch already. */
-DLPI_COLD
-static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
-    const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
-    uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
-    if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
-}
-
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlpi_branch *b = &j->at[j->n];
     dlpi_stage one = *st;
+    const dlp_source *source;
     int rc;
     if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
         node->verb != DLP_EXPAND)
@@ -53209,43 +53190,28 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
-    dlpi_seats_later(&j->seats, &j->at[j->n].x, j->at[j->n].seat,
+    source = m.fetch != NULL ? m.fetch->fetch.source : NULL;
+    rc = dlpi_table_branch(t, &one, b, &m);
+    dlpi_seats_later(&j->seats, &b->x, b->seat,
                      m.workers.num_workers > 0 ? (uint32_t)m.workers.num_workers : 1);
-    dlpi_table_counts(t, &m, &j->at[j->n].x.found);
-    dlpi_table_source(&m, j);
+    dlpi_table_counts(t, &m, &b->x.found);
+    if (j->n > 0 && source != NULL && source->id != 0) /* the first list has it already */
+        b->x.found.d.manifest_id = dlpi_absorb(b->x.found.d.manifest_id, source->id);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
-   or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
-        verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0 || verb == DLP_CACHE)
-        return dlpi_node_bad(t, node,
-                             "stands in a branch of a zip or mix; write it behind the "
-                             "row that joins the branches");
-    return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, push, "
-                         "load, fetch, map, expand and filter");
-}
-
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
-   stand in a branch. Returns 0 or a DLP_ERR code. */
+   stand in a branch. Sets *n to the number of branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_table_from(const dlpi_table *t) {
+static int dlpi_table_from(const dlpi_table *t, uint32_t *n) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
         const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
-        const int rc = dlpi_node_inside(t, node);
+        const int rc = dlpi_node_place(t, node, DLPI_IN_BRANCH);
         if (rc != DLP_OK) return rc;
         lists += dlpi_node_begins(t, node);
         if (!last) continue;
@@ -53261,30 +53227,7 @@ static int dlpi_table_from(const dlpi_table *t) {
                            "from must name the last row of each branch; there are %" PRIu32 " "
                            "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
-    return DLP_OK;
-}
-
-/* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_after(const dlpi_table *t) {
-    const dlpi_behind b = dlpi_behind_rows(t);
-    const int rc = dlpi_behind_check(t, &b);
-    if (rc != DLP_OK) return rc;
-    for (const dlp_node *node = b.rows + b.n; node < t->nodes + t->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        if (verb == DLP_FETCH)
-            return dlpi_node_bad(t, node,
-                                 "fetches by index, so it must stand in a branch of the zip or "
-                                 "mix; move its row up");
-        if (verb == DLP_ZIP || verb == DLP_MIX)
-            return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where only cache, map, filter, expand, "
-                "window, pack, guard, batch, transfer and out may stand");
-    }
+    *n = lists;
     return DLP_OK;
 }
 
@@ -53296,11 +53239,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
         if (t->joins->verb == DLP_MIX && k > 0) {
-            bool alike = b->n_out == *n;
-            for (uint32_t i = 0; alike && i < *n; i++)
-                alike = dlpi_fields_alike(&b->out[i], &to[i]) &&
-                        strcmp(b->out[i].name, to[i].name) == 0;
-            if (!alike)
+            if (!dlpi_fields_same(b->out, b->n_out, to, *n))
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
                                    "fields differ from those of \"%s\"; give the branches of a "
                                    "mix the same fields, or use a zip",
@@ -53382,8 +53321,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_table_from(t);
-    if (rc == DLP_OK) rc = dlpi_table_after(t);
+    int rc = dlpi_table_from(t, &lists);
+    if (rc == DLP_OK) rc = dlpi_behind_check(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -53393,7 +53332,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
     many = lists > DLPI_FEW_BRANCHES;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
                   NULL);
@@ -53636,11 +53574,8 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
-#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
-#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
-#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_BEHIND)
-#define DLPI_OUTS (DLPI_NODE_OUT | DLPI_NODE_BEHIND)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
@@ -53653,11 +53588,12 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
 #endif /* DLPIPE_NO_PARTS */
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD,
 #ifndef DLPIPE_NO_TRANSFER
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
+                      NULL},
 #endif /* DLPIPE_NO_TRANSFER */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS, NULL},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
 #ifndef DLPIPE_NO_PARTS
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL},

@@ -64,11 +64,8 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
-#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
-#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
-#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_BEHIND)
-#define DLPI_OUTS (DLPI_NODE_OUT | DLPI_NODE_BEHIND)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
@@ -79,9 +76,10 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL}, /* needs: parts */
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL}, /* needs: transfer */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS, NULL},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD,
+                      NULL}, /* needs: transfer */
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},      /* needs: parts */
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */

@@ -301,20 +301,14 @@ static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found 
     dlpi_seats_call(s, &st->w);
 }
 
-/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
-   list has that of the first branch already. */
-static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
-    const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
-    uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
-    if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
-}
-
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
 static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlpi_branch *b = &j->at[j->n];
     dlpi_stage one = *st;
+    const dlp_source *source;
     int rc;
     if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
         node->verb != DLP_EXPAND)
@@ -329,41 +323,27 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
-    dlpi_seats_later(&j->seats, &j->at[j->n].x, j->at[j->n].seat,
+    source = m.fetch != NULL ? m.fetch->fetch.source : NULL;
+    rc = dlpi_table_branch(t, &one, b, &m);
+    dlpi_seats_later(&j->seats, &b->x, b->seat,
                      m.workers.num_workers > 0 ? (uint32_t)m.workers.num_workers : 1);
-    dlpi_table_counts(t, &m, &j->at[j->n].x.found);
-    dlpi_table_source(&m, j);
+    dlpi_table_counts(t, &m, &b->x.found);
+    if (j->n > 0 && source != NULL && source->id != 0) /* the first list has it already */
+        b->x.found.d.manifest_id = dlpi_absorb(b->x.found.d.manifest_id, source->id);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
-   or a DLP_ERR code. */
-static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
-        verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0 || verb == DLP_CACHE)
-        return dlpi_node_bad(t, node,
-                             "stands in a branch of a zip or mix; write it behind the "
-                             "row that joins the branches");
-    return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, push, "
-                         "load, fetch, map, expand and filter");
-}
-
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
-   stand in a branch. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_from(const dlpi_table *t) {
+   stand in a branch. Sets *n to the number of branches. Returns 0 or a DLP_ERR code. */
+static int dlpi_table_from(const dlpi_table *t, uint32_t *n) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
         const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
-        const int rc = dlpi_node_inside(t, node);
+        const int rc = dlpi_node_place(t, node, DLPI_IN_BRANCH);
         if (rc != DLP_OK) return rc;
         lists += dlpi_node_begins(t, node);
         if (!last) continue;
@@ -379,29 +359,7 @@ static int dlpi_table_from(const dlpi_table *t) {
                            "from must name the last row of each branch; there are %" PRIu32 " "
                            "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
-    return DLP_OK;
-}
-
-/* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_after(const dlpi_table *t) {
-    const dlpi_behind b = dlpi_behind_rows(t);
-    const int rc = dlpi_behind_check(t, &b);
-    if (rc != DLP_OK) return rc;
-    for (const dlp_node *node = b.rows + b.n; node < t->nodes + t->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        if (verb == DLP_FETCH)
-            return dlpi_node_bad(t, node,
-                                 "fetches by index, so it must stand in a branch of the zip or "
-                                 "mix; move its row up");
-        if (verb == DLP_ZIP || verb == DLP_MIX)
-            return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where only cache, map, filter, expand, "
-                "window, pack, guard, batch, transfer and out may stand");
-    }
+    *n = lists;
     return DLP_OK;
 }
 
@@ -412,11 +370,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
         if (t->joins->verb == DLP_MIX && k > 0) {
-            bool alike = b->n_out == *n;
-            for (uint32_t i = 0; alike && i < *n; i++)
-                alike = dlpi_fields_alike(&b->out[i], &to[i]) &&
-                        strcmp(b->out[i].name, to[i].name) == 0;
-            if (!alike)
+            if (!dlpi_fields_same(b->out, b->n_out, to, *n))
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
                                    "fields differ from those of \"%s\"; give the branches of a "
                                    "mix the same fields, or use a zip",
@@ -495,8 +449,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_table_from(t);
-    if (rc == DLP_OK) rc = dlpi_table_after(t);
+    int rc = dlpi_table_from(t, &lists);
+    if (rc == DLP_OK) rc = dlpi_behind_check(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -506,7 +460,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
     many = lists > DLPI_FEW_BRANCHES;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
                   NULL);

@@ -39,16 +39,13 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
     const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
-    if (alike) g = dlpi_fetch_fields(before, &m);
-    alike = alike && n == m;
-    for (uint32_t i = 0; i < n && alike; i++)
-        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
-    return alike ? DLP_OK
-                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "fields end in \"%s\": fetches of the mix must follow each other "
-                               "and have the same fields",
-                               map->name);
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields end in \"%s\": fetches of the mix must follow each other "
+                       "and have the same fields",
+                       map->name);
 }
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
