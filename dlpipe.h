@@ -49768,11 +49768,13 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
 }
 #endif /* DLPIPE_NO_RANKS */
 
+/* Add the sampler and repeat stages of an order. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     const dlpi_stage_ops *ops = &dlpi_sampler_ops;
     const bool lists = desc->order == DLP_ORDER_BATCHES;
     dlpi_stage *st;
+    int rc;
 #ifdef DLPIPE_NO_LISTS
     if (lists)
         return dlpi_bad(p, p->node, "list.order",
@@ -49786,20 +49788,10 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     if ((st = dlpi_add(p, ops, "sampler", NULL)) == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
-    return dlpi_added(p, st, DLP_OK);
-}
-
-DLPI_COLD
-static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
-    if (st == NULL) return p->err.code;
+    if ((rc = dlpi_added(p, st, DLP_OK)) < 0) return rc;
+    p->node = "repeat";
+    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_repeat_check(p));
-}
-
-/* True if the stage added last makes items of what fetch writes. */
-DLPI_COLD
-static bool dlpi_last_expands(const dlp_pipe *p) {
-    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
 /* Add a fetch stage. Returns a stage number or a DLP_ERR code. If the dataset has a filter, the
@@ -49811,7 +49803,7 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
-    if (st->dataset->filter && !dlpi_last_expands(p))
+    if (st->dataset->filter && (p->n_stages == 0 || !st[-1].ops->expands))
         return dlpi_bad(p, st->name, "dataset.filter", "0: no row before this one makes items",
                         st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
@@ -50593,15 +50585,6 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
 #endif /* DLPIPE_NO_SPLIT */
 
 #ifndef DLPIPE_NO_PARTS
-/* Return how many parts the source of a load has. 0: no source says it. */
-DLPI_COLD
-static uint64_t dlpi_load_counts(const dlp_node_load *d) {
-    dlp_node_load of = *d;
-    if (d->source == NULL || d->source->parts == NULL) return 0;
-    d->source->parts(d->source, &of);
-    return of.n_parts;
-}
-
 /* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
@@ -50670,14 +50653,6 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if a second out or another program takes batches, beside the consumer. */
-DLPI_COLD
-static bool dlpi_table_shared(const dlpi_table *t) {
-    const dlp_node *last = &t->nodes[t->n - 1];
-    return t->p->sharing->programs ||
-           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
-}
-
 /* True if a row is a cache or window of the documents of a pack, which is next. A window may stand
    between a cache and the pack. */
 DLPI_COLD
@@ -50688,14 +50663,12 @@ static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
     return row > node && row < end && row->verb == DLP_PACK;
 }
 
-/* True if a window stands directly behind row i, or behind a cache that does. The items of the rows
-   up to row i then lie in cells. */
+/* Return the window that stands directly behind row i, or behind a cache that does; else NULL. */
 DLPI_COLD
-static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
-    const dlp_node *row = &t->nodes[i], *next = row + 1, *end = t->nodes + t->n;
-    const bool items = (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0 || row->verb == DLP_PUSH;
-    if (next < end && next->verb == DLP_CACHE) next++;
-    return items && next < end && next->verb == DLP_WINDOW;
+static const dlp_node *dlpi_table_window(const dlpi_table *t, uint32_t i) {
+    const dlp_node *row = &t->nodes[i] + 1, *end = t->nodes + t->n;
+    if (row < end && row->verb == DLP_CACHE) row++;
+    return row < end && row->verb == DLP_WINDOW ? row : NULL;
 }
 
 /* Return how many rows there are up to the last one that makes items, or up to a cache or window
@@ -50706,7 +50679,9 @@ static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
-    const dlp_node *rows = t->nodes;
+    const dlp_node *rows = t->nodes, *last = rows + t->n - 1;
+    const bool shared = /* a second out or another program takes batches, beside the consumer */
+        t->p->sharing->programs || (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
     for (; i < t->n &&
@@ -50720,8 +50695,10 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    if (dlpi_table_windowed(t, i - 1)) return i;
-    if (n == 0 && rows->verb == DLP_PUSH && dlpi_table_shared(t)) return 1;
+    if ((rows[i - 1].verb == DLP_PUSH || (dlpi_verb_of(t, &rows[i - 1])->is & DLPI_NODE_ITEMS)) &&
+        dlpi_table_window(t, i - 1) != NULL)
+        return i;
+    if (n == 0 && rows->verb == DLP_PUSH && shared) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -50789,14 +50766,6 @@ DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dl
     }
     if (say != NULL) dlpi_policy_take(&w, say);
     return w;
-}
-
-/* Note in *to what a row says of its failures. */
-DLPI_COLD
-static void dlpi_row_note(const dlp_node *node, dlpi_table_row *to) {
-    dlpi_copy_text(to->name, sizeof to->name, node->name);
-    to->policy = dlpi_policy_of(&node->workers);
-    to->own = dlpi_policy_given(&node->workers);
 }
 
 /* ---- checks of all rows, before any row is added ---- */
@@ -50949,21 +50918,17 @@ static void dlpi_nodes_transfer(dlp_nodes *to, const dlp_device *device, int32_t
 #ifndef DLPIPE_NO_PARTS
 /* ---- a list of a range of the source; a map of batches with fields ---- */
 
-/* Let the order of a list run over n items, from item `first` on. */
-DLPI_COLD
-static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
-    d->subset = dlpi_order_range;
-    d->n_subset = n;
-    d->function_user = (void *)(uintptr_t)first;
-    d->function_id = dlpi_absorb(dlpi_absorb(d->function_id, first), ~n); /* for states */
-}
-
 /* Return how many items, or parts, the source behind a list has. It is that of a load, or the first
    one of the list's fetch rows. 0: no source says it. */
 DLPI_COLD
 static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
     const dlp_node *row = node + 1, *end = t->nodes + t->n;
-    if (row < end && row->verb == DLP_LOAD) return dlpi_load_counts(&row->load);
+    if (row < end && row->verb == DLP_LOAD) {
+        dlp_node_load of = row->load;
+        if (of.source == NULL || of.source->parts == NULL) return 0;
+        of.source->parts(of.source, &of);
+        return of.n_parts;
+    }
     while (row < end && row->verb == DLP_FETCH && row->fetch.source == NULL) row++;
     if (row == end || row->verb != DLP_FETCH || row->fetch.of != 0) return 0;
     return row->fetch.source->dataset != NULL ? row->fetch.source->dataset->n_items : 0;
@@ -50996,7 +50961,10 @@ static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
                            "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the source "
                            "has %" PRIu64 " items; lower list.first or list.n_items",
                            l->first, n, all);
-    dlpi_order_in_range(s, l->first, n);
+    s->subset = dlpi_order_range;
+    s->n_subset = n;
+    s->function_user = (void *)(uintptr_t)l->first;
+    s->function_id = dlpi_absorb(dlpi_absorb(s->function_id, l->first), ~n); /* for states */
     t->n_items = all > 0 ? all : l->first + n;
     return DLP_OK;
 }
@@ -51016,23 +50984,6 @@ static int dlpi_batch_map_given(dlpi_table *t, const dlp_node *node) {
 #endif /* DLPIPE_NO_PARTS */
 
 /* ---- list: the sampler and the epochs ---- */
-
-DLPI_COLD
-static int dlpi_node_repeat(dlpi_table *t) {
-    t->p->node = "repeat";
-    return dlpi_add_repeat(t->p);
-}
-
-/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns 0
-   or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
-    const int rc = dlpi_within(t->p, node->name, "list.order.threaded", s->threaded, 0, 0,
-                               "0; set workers.num_workers of the list");
-    if (rc != DLP_OK || s->seed == 0 || t->d->seed == 0 || s->seed == t->d->seed) return rc;
-    return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
-                    (int64_t)s->seed);
-}
 
 /* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
    Nothing is done if function_id is the user's number of an order. Returns 0 or a DLP_ERR code. */
@@ -51072,7 +51023,12 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
                            "the mix has seed %" PRIu64 ", and the pipe has seed %" PRIu64
                            "; set both alike%s",
                            s->seed, t->d->seed, later ? "" : ", or only the mix's");
-    if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
+    if (s->threaded != 0)
+        return dlpi_bad(t->p, node->name, "list.order.threaded",
+                        "0; set workers.num_workers of the list", s->threaded);
+    if (s->seed != 0 && t->d->seed != 0 && s->seed != t->d->seed)
+        return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
+                        (int64_t)s->seed);
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
     if (t->load != NULL && !plain)
@@ -51117,8 +51073,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
                         "0 before a load node, and with n_items, first, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
-    rc = dlpi_add_sampler(t->p, &s);
-    return rc < 0 ? rc : dlpi_node_repeat(t);
+    return dlpi_add_sampler(t->p, &s);
 }
 
 /* ---- fetch, map: what writes the fields of items ---- */
@@ -51287,17 +51242,6 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return !dlpi_workers_given(&rest);
 }
 
-/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
-   its own, which refuses it. */
-DLPI_COLD
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
-                              const dlp_dataset *ds) {
-    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
-                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
-                       ds->writes_all_bytes <= 1 && !ds->open_end && ds->fetch_rows == NULL;
-    return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
-}
-
 /* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
    code. */
 DLPI_COLD
@@ -51347,10 +51291,15 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
-    if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(
-            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
-            ds.fields, ds.n_fields);
+    if (t->fetched && t->load == NULL && node->fetch.source == NULL && node->fetch.of == 0 &&
+        f.fetcher == DLP_FETCH_SEQUENTIAL && f.batch_pool == 0 && ds.writes_all_bytes <= 1 &&
+        !ds.open_end && ds.fetch_rows == NULL && dlpi_row_chains(t, node))
+        return dlpi_row_chain(/* a wrong desc gets a stage of its own, which refuses it */
+                              t, node,
+                              (dlpi_op){.fn.call = ds.fetch,
+                                        .user = ds.user,
+                                        .own = (uint8_t)ds.n_fields},
+                              ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {
@@ -51456,8 +51405,7 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
-    return rc < 0 ? rc : dlpi_node_repeat(t);
+    return dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
 }
 
 /* Add the stages of a push row: sampler, repeat, and the fetch that takes pushed items. If later
@@ -51670,11 +51618,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 /* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
    may stand between. */
 DLPI_COLD
-static const dlp_node *dlpi_window_row(const dlpi_table *t) {
-    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
-    if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node : NULL;
-}
+static const dlp_node *dlpi_window_row(const dlpi_table *t) { return dlpi_table_window(t, t->at); }
 
 /* Return the items of that window, or 0. */
 DLPI_COLD
@@ -51770,22 +51714,10 @@ static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity
     return d->source;
 }
 
-/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
-   0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    if (dlpi_workers_given(&node->load.workers))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set in load, must be 0; set workers of the node instead");
-    return DLP_OK;
-}
-
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
-    const int rc = dlpi_load_own(t, node);
     *d = node->load;
-    if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -51921,7 +51853,6 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     }
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
-    if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
@@ -53367,14 +53298,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- out: the last rows of a table ---- */
 
-/* Return the last row of the table that is not an out. */
-DLPI_COLD
-static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
-    const dlp_node *node = t->nodes;
-    while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
-    return node;
-}
-
 /* Return the row that an out reads, or NULL if no row above has that name. */
 DLPI_COLD
 static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
@@ -53403,9 +53326,11 @@ static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
    DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
-    const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
-    const bool first = node == last + 1;
+    const dlp_node *reads = dlpi_out_reads(t, node), *last = t->nodes, *host;
+    bool first;
+    while (last[1].verb != DLP_OUT) last++; /* this row is one */
+    host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
+    first = node == last + 1;
     if (!t->batched) return dlpi_node_bad(t, node, "has no batch node before it; add one");
     if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
         return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
@@ -53575,6 +53500,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_COPIES DLPI_NODE_THREAD
 #define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
@@ -53589,9 +53515,8 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD,
 #ifndef DLPIPE_NO_TRANSFER
-                      NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
 #endif /* DLPIPE_NO_TRANSFER */
     [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
 #ifndef DLPIPE_NO_PARTS
@@ -53737,6 +53662,9 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
         while (b < end && (b->verb != (unsigned)node->verb || b->offset != none->offset)) b++;
         if (b == end) rc = dlpi_check_bounds(t->p, node->name, node, none, 1);
     }
+    if (rc == DLP_OK && node->verb == DLP_LOAD && dlpi_workers_given(&node->load.workers))
+        rc = dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                         "workers is set in load, must be 0; set workers of the node instead");
     if (rc != DLP_OK) dlpi_member_hint(t, node);
     return rc;
 }
@@ -53791,27 +53719,29 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add to *to what the data of a row are, as its source or the files of its parts say. */
-DLPI_COLD
-static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
-    const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
-#ifndef DLPIPE_NO_PARTS
-    if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to);
-#endif /* DLPIPE_NO_PARTS */
-    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
-}
-
-/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
+/* Add the stages of a table to a pipe without stages, and note what its data are, as sources and
+   the files of parts say. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
     p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
     if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
-    for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_copy_text(p->rows[i].name, sizeof p->rows[i].name, nodes[i].name);
+        p->rows[i].policy = dlpi_policy_of(&nodes[i].workers);
+        p->rows[i].own = dlpi_policy_given(&nodes[i].workers);
+    }
     rc = dlpi_table_rows(&t);
-    for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
-        dlpi_node_identify(&nodes[i], &p->datasets.identity);
+    for (const dlp_node *node = nodes; rc == DLP_OK && node < nodes + n; node++) {
+        const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
+#ifndef DLPIPE_NO_PARTS
+        if (node->verb == DLP_LOAD)
+            source = dlpi_load_identify(&node->load, &p->datasets.identity);
+#endif /* DLPIPE_NO_PARTS */
+        if (source != NULL && source->dataset != NULL)
+            dlpi_identity_add(&p->datasets.identity, source->dataset->identity);
+    }
     return rc;
 }
 
@@ -53901,18 +53831,6 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
 }
 
-/* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
-   filter row, which has the workers then. */
-DLPI_COLD
-static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
-                              dlp_nodes *to) {
-    dlp_node *node;
-    dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
-    if (d->dataset->filter == 0) return;
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", w);
-    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
-}
-
 /* Add the rows that a loader's desc has behind its fetch. A name that is too long is left as it is,
    for the table to refuse. If a row fetches a dataset of a mix, the first fetch has the first
    dataset. */
@@ -53954,12 +53872,14 @@ DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
     const dlp_source *from = l->source;
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
-    const bool twice = from->fetcher != 0 && l->fetcher != 0;
+    const char *twice = from->fetcher != 0 && l->fetcher != 0 ? "fetcher"
+                        : b != NULL                           ? b->field
+                                                              : NULL;
     const int32_t filter = l->dataset.filter;
-    if (twice || b != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, twice ? "fetcher" : b->field,
+    if (twice != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, twice,
                               "%s is given, must be 0 or NULL: source says it; set it there",
-                              twice ? "fetcher" : b->field);
+                              twice);
     if (from->dataset != NULL) l->dataset = *from->dataset;
     if (filter != 0) l->dataset.filter = filter;
     if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
@@ -54073,7 +53993,11 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     node->workers.num_workers = l->sampler.threaded;
     w.num_workers = l->num_workers == DLP_NONE || l->num_workers == 0 ? none : l->num_workers;
     if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
-    dlpi_loader_fetch(&fetch, &w, l->source, to);
+    dlpi_nodes_fetch(to, "fetch", &fetch, l->dataset.filter != 0 ? NULL : &w, l->source);
+    if (l->dataset.filter != 0) { /* then the filter has the workers */
+        node = dlpi_nodes_row(to, DLP_FILTER, "filter", &w);
+        if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+    }
     dlpi_loader_more(l, to);
     dlpi_loader_batches(l, to);
 }
@@ -54101,19 +54025,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 #ifndef DLPIPE_NO_SPLIT
 /* ---- chunks ---- */
-
-/* Check the fields of a desc of chunks. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
-    };
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
-        if (rc != DLP_OK) return rc;
-    }
-    return DLP_OK;
-}
 
 /* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
    *err. */
@@ -54158,8 +54069,14 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
         {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
-    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
+    static const dlpi_bound field[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
+    };
+    int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++)
+        rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(field));
+    return rc;
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
@@ -54417,16 +54334,11 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 #if !defined(DLPIPE_NO_ARRAYS) && !defined(DLPIPE_NO_SPLIT)
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* Return the number of the first row of a chunk. */
-static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
-    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
-}
-
 /* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
-    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    uint64_t row = a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
     const dlpi_array_file *f = dlpi_array_find(c, row);
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }

@@ -6,16 +6,11 @@
 #include "source/arrays.h"
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* Return the number of the first row of a chunk. */
-static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
-    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
-}
-
 /* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
-    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    uint64_t row = a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
     const dlpi_array_file *f = dlpi_array_find(c, row);
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }

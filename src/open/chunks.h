@@ -11,19 +11,6 @@
 #include "build/limits.h"
 /* ---- chunks ---- */
 
-/* Check the fields of a desc of chunks. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
-    };
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
-        if (rc != DLP_OK) return rc;
-    }
-    return DLP_OK;
-}
-
 /* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
    *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
@@ -67,8 +54,14 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
         {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
-    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
+    static const dlpi_bound field[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
+    };
+    int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++)
+        rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(field));
+    return rc;
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a

@@ -65,6 +65,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_COPIES DLPI_NODE_THREAD
 #define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
@@ -77,8 +78,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD,
-                      NULL}, /* needs: transfer */
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL}, /* needs: transfer */
     [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},      /* needs: parts */
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
@@ -184,6 +184,9 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
         while (b < end && (b->verb != (unsigned)node->verb || b->offset != none->offset)) b++;
         if (b == end) rc = dlpi_check_bounds(t->p, node->name, node, none, 1);
     }
+    if (rc == DLP_OK && node->verb == DLP_LOAD && dlpi_workers_given(&node->load.workers))
+        rc = dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                         "workers is set in load, must be 0; set workers of the node instead");
     if (rc != DLP_OK) dlpi_member_hint(t, node);
     return rc;
 }
@@ -236,23 +239,26 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add to *to what the data of a row are, as its source or the files of its parts say. */
-static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
-    const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
-    if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to); /* needs: parts */
-    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
-}
-
-/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
+/* Add the stages of a table to a pipe without stages, and note what its data are, as sources and
+   the files of parts say. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
     p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
     if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
-    for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_copy_text(p->rows[i].name, sizeof p->rows[i].name, nodes[i].name);
+        p->rows[i].policy = dlpi_policy_of(&nodes[i].workers);
+        p->rows[i].own = dlpi_policy_given(&nodes[i].workers);
+    }
     rc = dlpi_table_rows(&t);
-    for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
-        dlpi_node_identify(&nodes[i], &p->datasets.identity);
+    for (const dlp_node *node = nodes; rc == DLP_OK && node < nodes + n; node++) {
+        const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
+        if (node->verb == DLP_LOAD)                                          /* needs: parts */
+            source = dlpi_load_identify(&node->load, &p->datasets.identity); /* needs: parts */
+        if (source != NULL && source->dataset != NULL)
+            dlpi_identity_add(&p->datasets.identity, source->dataset->identity);
+    }
     return rc;
 }
 

@@ -157,16 +157,6 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     return !dlpi_workers_given(&rest);
 }
 
-/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
-   its own, which refuses it. */
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
-                              const dlp_dataset *ds) {
-    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
-                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
-                       ds->writes_all_bytes <= 1 && !ds->open_end && ds->fetch_rows == NULL;
-    return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
-}
-
 /* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
    code. */
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_op row, const dlp_field *f,
@@ -213,10 +203,15 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
-    if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(
-            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
-            ds.fields, ds.n_fields);
+    if (t->fetched && t->load == NULL && node->fetch.source == NULL && node->fetch.of == 0 &&
+        f.fetcher == DLP_FETCH_SEQUENTIAL && f.batch_pool == 0 && ds.writes_all_bytes <= 1 &&
+        !ds.open_end && ds.fetch_rows == NULL && dlpi_row_chains(t, node))
+        return dlpi_row_chain(/* a wrong desc gets a stage of its own, which refuses it */
+                              t, node,
+                              (dlpi_op){.fn.call = ds.fetch,
+                                        .user = ds.user,
+                                        .own = (uint8_t)ds.n_fields},
+                              ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {

@@ -8,11 +8,7 @@
 
 /* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
    may stand between. */
-static const dlp_node *dlpi_window_row(const dlpi_table *t) {
-    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
-    if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node : NULL;
-}
+static const dlp_node *dlpi_window_row(const dlpi_table *t) { return dlpi_table_window(t, t->at); }
 
 /* Return the items of that window, or 0. */
 static uint32_t dlpi_window_after(const dlpi_table *t) {
@@ -100,20 +96,9 @@ static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity
     return d->source;
 }
 
-/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
-   0 or a DLP_ERR code. */
-static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    if (dlpi_workers_given(&node->load.workers))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set in load, must be 0; set workers of the node instead");
-    return DLP_OK;
-}
-
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
-    const int rc = dlpi_load_own(t, node);
     *d = node->load;
-    if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;

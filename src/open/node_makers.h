@@ -103,7 +103,6 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     }
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
-    if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);

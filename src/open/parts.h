@@ -5,14 +5,6 @@
 #include "stages/expand.h"
 #include "stages/found.h"
 #include "build/check.h"
-/* Return how many parts the source of a load has. 0: no source says it. */
-static uint64_t dlpi_load_counts(const dlp_node_load *d) {
-    dlp_node_load of = *d;
-    if (d->source == NULL || d->source->parts == NULL) return 0;
-    d->source->parts(d->source, &of);
-    return of.n_parts;
-}
-
 /* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
