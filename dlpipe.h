@@ -22268,8 +22268,6 @@ typedef struct dlpi_verb {
     /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
     unsigned is; /* flags DLPI_NODE_* */
-    /* Return the fields that a row adds to those of the rows above it. NULL: it adds none. */
-    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
 /* The fields of a fetch, if some of them end before the batch. */
@@ -50461,43 +50459,32 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
     }
 }
 
-/* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
-   copy them unless views lie in place. Returns 0 or a failure's code. */
-static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+/* Load the run of rows that has gathered in l, if there is one. If the user's memory has the rows
+   already, tell `load` of them, and copy them unless views lie in place. Returns 0 or a failure's
+   code. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
     const void *there[DLP_MAX_FIELDS];
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
+    if (l->c.count == 0) return 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        there[f] = d->chunks.rows_at(d->chunks.user, l->c.index, f);
+        const uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        there[f] = d->chunks.rows_at != NULL ? d->chunks.rows_at(d->chunks.user, l->c.index, f)
+                                             : (uint8_t *)it->data[f] + l->at * bytes;
         l->data[f] = (void *)(uintptr_t)there[f];
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
+        if (d->chunks.rows_at == NULL && !d->chunks.writes_all_bytes)
+            memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
     if (d->chunks.load) rc = d->chunks.load(d->chunks.user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
+    if (rc == 0 && d->chunks.rows_at != NULL && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
-}
-
-/* Load the run of rows that has gathered in l, if there is one. Returns 0 or a failure's code. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    if (d->chunks.rows_at != NULL) return dlpi_load_there(l, it);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->chunks.writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->chunks.load(d->chunks.user, &shown);
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
@@ -51093,41 +51080,41 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
-/* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
+/* Write into *f and *ds what a fetch row says, itself or by its source. Returns 0 or a DLP_ERR
+   code. */
 DLPI_COLD
-static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_source *f) {
-    const dlp_source *source = node->fetch.source;
-    int rc;
-    if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "source.dataset.fields",
-                            "an array of n_fields fields");
-    *f = *source;
-    rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
-    if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "source.dataset.n_fields", source->dataset->n_fields, 1,
-                       DLP_MAX_FIELDS, "1..16");
-}
-
-/* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_source *f) {
+static int dlpi_fetch_said(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
+    const bool own = d->source == NULL;
     bool none = d->async == NULL && d->fetch == NULL;
+    int rc;
 #ifndef DLPIPE_NO_RUNS
     none = none && d->fetch_rows == NULL;
 #endif /* DLPIPE_NO_RUNS */
-    if (none)
+    if (own && none)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
-    if (d->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
-    f->batch_pool = d->batch_pool;
+    if (!own && d->source->dataset == NULL)
+        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
+    *f = own ? (dlp_source){.batch_pool = d->batch_pool} : *d->source;
     if (d->async != NULL) f->async = *d->async;
-    f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
-                 : d->in_flight > 1 ? DLP_FETCH_THREADS
-                                    : DLP_FETCH_SEQUENTIAL;
-    return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+    if (own)
+        f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
+                     : d->in_flight > 1 ? DLP_FETCH_THREADS
+                                        : DLP_FETCH_SEQUENTIAL;
+    *ds = !own ? *d->source->dataset
+               : (dlp_dataset){.fields = d->fields,
+                               .n_fields = d->n_fields,
+                               .writes_all_bytes = (uint32_t)d->writes_all_bytes,
+                               .fetch = d->fetch,
+                               .fetch_rows = d->fetch_rows,
+                               .user = d->user};
+    if (ds->fields == NULL)
+        return dlpi_missing(t->p, node->name, own ? "fetch.fields" : "source.dataset.fields",
+                            "an array of n_fields fields");
+    rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
+    if (rc != DLP_OK) return rc;
+    return dlpi_within(t->p, node->name, own ? "fetch.n_fields" : "source.dataset.n_fields",
+                       ds->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
 /* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
@@ -51156,7 +51143,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* Write the dataset of a fetch row into *ds. Returns 0 or a DLP_ERR code. */
+/* Count the items of the dataset *ds of a fetch row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
@@ -51166,16 +51153,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->dataset
-                            : (dlp_dataset){.n_items = t->load == NULL ? n
-                                                       : t->fetched    ? DLPI_MAX_ITEMS
-                                                                       : 0,
-                                            .fields = d->fields,
-                                            .n_fields = d->n_fields,
-                                            .writes_all_bytes = (uint32_t)d->writes_all_bytes,
-                                            .fetch = d->fetch,
-                                            .fetch_rows = d->fetch_rows,
-                                            .user = d->user};
+    if (d->source == NULL) ds->n_items = t->load == NULL ? n : t->fetched ? DLPI_MAX_ITEMS : 0;
     if (told && ds->n_items != n)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->list->name, l->mix != NULL ? "list.mix" : "list.n_items",
@@ -51195,8 +51173,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, 
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    *f = (dlp_source){.fetcher = DLP_FETCH_SEQUENTIAL};
-    rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    rc = dlpi_fetch_said(t, node, f, ds);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
@@ -51318,18 +51295,7 @@ static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
-DLPI_COLD
-static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
-    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
-}
-
 /* ---- map ---- */
-
-DLPI_COLD
-static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
-    *n = node->map.n_fields;
-    return node->map.fields;
-}
 
 /* Check that a map row has the callback of its place alone: item before the batch, batch behind it.
    Returns 0 or a DLP_ERR code. */
@@ -51549,11 +51515,12 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     return DLP_OK;
 }
 
+/* Return the *n fields that a row adds to those of the rows above it; NULL: it adds none. */
 DLPI_COLD
-static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
-    const dlpi_verb *verb = dlpi_verb_of(t, row);
-    *n = 0;
-    return verb->fields != NULL ? verb->fields(row, n) : NULL;
+static const dlp_field *dlpi_row_fields(const dlp_node *row, uint32_t *n) {
+    if (row->verb == DLP_FETCH && row->fetch.of <= 1) return dlpi_fetch_fields(row, n);
+    *n = row->verb == DLP_MAP ? row->map.n_fields : 0; /* a mix has fields once */
+    return row->verb == DLP_MAP ? row->map.fields : NULL;
 }
 
 /* Return the first row between the present map and the cells of makers, a push, or a zip or mix
@@ -51589,7 +51556,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                            "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_row_fields(t, row, &n);
+        const dlp_field *f = dlpi_row_fields(row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -51600,7 +51567,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     }
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
-        dlpi_row_fields(t, row, &n);
+        dlpi_row_fields(row, &n);
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");
@@ -51755,9 +51722,8 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
-    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
-    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
-    uint32_t n_joined;
+    const dlp_node *joins; /* the zip or mix that they are behind; NULL: none. The first level has
+                              the fields of its rows then */
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
@@ -51820,14 +51786,6 @@ static int dlpi_makers_op(dlpi_table *t, const dlp_node *node, dlpi_makers *m, d
     return DLP_OK;
 }
 
-/* Refuse a row that would begin one level more than a cell has. Returns a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
-    return dlpi_node_bad(t, node,
-                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
-                         "three at most");
-}
-
 #define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
 
 /* Take a load. Behind a push or other rows each item is a part, whose items the next row fetches.
@@ -51855,7 +51813,6 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
     l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
@@ -51896,33 +51853,24 @@ static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
     return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
 }
 
-/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
-   Returns 0 or a DLP_ERR code. */
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op, which
+   reads by requests, or one item after the other. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                           const dlp_source *f) {
-    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
-    if (!dlpi_fetch_row_many(node)) return DLP_OK;
-    if (dlpi_fetch_requests(f))
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f), many = !reads && dlpi_fetch_row_many(node);
+    const int rc = reads ? dlpi_async_check(t->p, node->name, &f->async) : DLP_OK;
+    if (many && dlpi_fetch_requests(f))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
                            node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
                            "\"%s\" stands behind \"%s\", which makes many items of one request; "
                            "move its row up",
                            node->name, dlpi_makers_many(m));
-    return dlpi_node_bad(t, node,
-                         "is a second fetch before makers; give it async, or leave in_flight out "
-                         "and set more num_workers");
-}
-
-/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
-   0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_source *f, const dlp_dataset *ds) {
-    const bool reads = dlpi_later_reads(m, f);
-    const int rc = dlpi_later_many(t, node, m, f);
-    if (rc != DLP_OK) return rc;
-    if (node->fetch.source == NULL) return DLP_OK;
+    if (many)
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it async, or leave in_flight "
+                             "out and set more num_workers");
+    if (rc != DLP_OK || node->fetch.source == NULL) return rc;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
@@ -52096,7 +52044,6 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
@@ -52141,7 +52088,6 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                                : m->maker != NULL || m->load != NULL                   ? node
                                                                                        : NULL;
     int rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
@@ -52170,6 +52116,11 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                          t->p, node->name, "map.ends",
                          "after pack, whose rows have tokens alone: let fields end before it")
                    : dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
+    if (m->n_levels == DLPI_LEVELS &&
+        (node->verb == DLP_EXPAND || node->verb == DLP_LOAD || dlpi_node_ends(node)))
+        return dlpi_node_bad(t, node,
+                             "is the fourth expand, or map in which fields end, of a cell; a cell "
+                             "has three at most");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -52189,20 +52140,6 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
                         "0 before a pack, which takes documents in their order",
                         m->maker->expand.shuffle_items);
-    return DLP_OK;
-}
-
-/* Let *by be the row that says the workers, of itself and `node`, which share workers. It is the
-   row that says more, or the first of two. Returns 0, or a DLP_ERR code if both name workers. */
-DLPI_COLD
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
-    const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&(*by)->workers);
-    if (says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, node->name, "workers",
-            "workers is set in \"%s\", too, and both share workers; set it in one of the two",
-            (*by)->name);
-    if (says > before) *by = node;
     return DLP_OK;
 }
 
@@ -52238,8 +52175,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
         m->input.writes_all_bytes = 1;
-        m->n_fetched = m->n_joined;
-        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+        m->n_fetched = m->n_fields[0];
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
@@ -52250,20 +52186,27 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
-/* Take all rows of *m, with their capacity and workers. Returns 0 or a DLP_ERR code. */
+/* Take all rows of *m, with their capacity and workers. The rows share workers: the row that says
+   more says them, or the first of two. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&by->workers);
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
-        if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
+        if (node != by && says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "workers",
+                "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+                by->name);
+        if (says > before) by = node;
     }
     if (m->n > 0) m->workers = by->workers;
     m->drops = NULL;
@@ -52890,20 +52833,8 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
     return DLP_OK;
 }
 
-/* Check that a branch of a mix has a weight in some leg. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
-                              const dlp_node_mix *d, uint32_t b) {
-    bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
-        has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
-    if (has) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
-                       "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
-                       d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
-}
-
-/* Compute the schedules of a mix, one for each leg. Returns 0 or a DLP_ERR code. */
+/* Compute the schedules of a mix, one for each leg. Each branch has a weight in some leg. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                const dlp_node_mix *d) {
@@ -52912,7 +52843,15 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     if (rc == DLP_OK && d->n_legs > 0 && d->legs == NULL)
         rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
                          "legs is NULL, and n_legs is %" PRIu32 "; give as many legs", d->n_legs);
-    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) rc = dlpi_table_weights(p, name, j, d, b);
+    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) {
+        bool has = d->weights == NULL || d->weights[b] > 0;
+        for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
+            has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
+        if (!has)
+            rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                             "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
+                             d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
+    }
     if (rc != DLP_OK) return rc;
     if (dlpi_table_leg(j, 0, 0, d->weights, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, name);
@@ -53198,7 +53137,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
 DLPI_COLD
 static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
-    dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
+    dlp_dataset ds = {.n_items = t->n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
                       .worker_bytes = dlpi_seats_private(&j->seats),
@@ -53207,8 +53146,6 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
-    for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
     t->p->node = "copy";
     return dlpi_copies_add(t, w, &ds, &f);
 }
@@ -53219,13 +53156,10 @@ DLPI_COLD
 static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                              const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_makers m = {.joins = t->joins};
     dlpi_branches *j = &x->j;
     int rc;
-    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
-    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_table_fields(t, j, m.fields[0], &m.n_fields[0])) != DLP_OK) return rc;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
         st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
@@ -53276,6 +53210,9 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
         if (rc != DLP_OK) return rc;
         if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
+    t->n_items = 0;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
@@ -53500,7 +53437,6 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
-#define DLPI_COPIES DLPI_NODE_THREAD
 #define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
@@ -53508,38 +53444,38 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
-    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
 #ifndef DLPIPE_NO_PARTS
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES},
 #endif /* DLPIPE_NO_PARTS */
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS},
 #ifndef DLPIPE_NO_TRANSFER
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD},
 #endif /* DLPIPE_NO_TRANSFER */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT},
 #ifndef DLPIPE_NO_PARTS
-    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},
-    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL},
-    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL},
-    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS},
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS},
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},
 #endif /* DLPIPE_NO_PARTS */
 #ifndef DLPIPE_NO_PACK
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},
 #endif /* DLPIPE_NO_PACK */
 #ifndef DLPIPE_NO_CACHE
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
 #endif /* DLPIPE_NO_CACHE */
 #ifndef DLPIPE_NO_SPLIT
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
 #endif /* DLPIPE_NO_SPLIT */
 #ifndef DLPIPE_NO_GUARD
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},
 #endif /* DLPIPE_NO_GUARD */
 #ifndef DLPIPE_NO_PARTS
-    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
-    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},
 #endif /* DLPIPE_NO_PARTS */
 };
 
@@ -54079,24 +54015,6 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     return rc;
 }
 
-/* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
-   last batch, or has several epochs. */
-static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_node_split *split) {
-    const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
-                              .n_rows = d->n_items,
-                              .rows = d->rows,
-                              .n_chunks = d->n_chunks,
-                              .batch_size = d->batch_size,
-                              .last = train ? d->last : DLP_LAST_PARTIAL,
-                              .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0};
-    list->shuffle = train ? d->shuffle_chunks : 0;
-    run->seed = d->seed;
-    run->epochs = train ? d->epochs : 1;
-}
-
 /* Write into out[] a chunk's fields: those of a row, with `room` rows as the first dimension. */
 static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
@@ -54126,9 +54044,18 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
 }
 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
-   _DEVICE. Returns 0 or a DLP_ERR code. */
+   _DEVICE. Only a training pass shuffles, drops a last batch, or has several epochs. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_node_split split = {.chunk_rows = d->chunk_rows};
+    const bool train = d->pass == DLP_PASS_TRAIN;
+    dlp_node_split split = {.chunk_rows = d->chunk_rows,
+                            .n_rows = d->n_items,
+                            .rows = d->rows,
+                            .n_chunks = d->n_chunks,
+                            .batch_size = d->batch_size,
+                            .last = train ? d->last : DLP_LAST_PARTIAL,
+                            .within_chunks = d->within_chunks,
+                            .shuffle_rows = train ? d->shuffle_rows : 0};
     const dlp_source fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
@@ -54136,9 +54063,9 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     memset(to, 0, sizeof *to);
     to->pipe = d->pipe;
     node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
-    dlpi_chunks_pass(d, &node->list, &to->pipe, &split);
-    p->d.seed = to->pipe.seed;
-    p->d.epochs = to->pipe.epochs;
+    node->list.shuffle = train ? d->shuffle_chunks : 0;
+    p->d.seed = to->pipe.seed = d->seed;
+    p->d.epochs = to->pipe.epochs = train ? d->epochs : 1;
     if ((rc = dlpi_split_check(p, "split", &split)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_count(p, &split, node->list.shuffle == 0, &n, &room)) != DLP_OK)
         return rc;
@@ -54736,23 +54663,18 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 #ifndef DLPIPE_NO_EXPLAIN
 /* ---- a pipe explains itself ---- */
 
-/* Append the error that ends the pipe and belongs to no batch, if there is one. */
-DLPI_COLD
-static void dlpi_explain_error(dlpi_text *t, const dlpi_ctl *ctl) {
-    char words[640];
-    if (dlpi_first_seen(&ctl->error_ready) == 0) return; /* E1 <- E1 */
-    dlp_error_format(&ctl->error, words, sizeof words);
-    dlpi_text_add(t, "Error: %s\n", words);
-}
-
 DLPI_COLD
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
+    char words[640];
     dlpi_seen s;
     int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
     uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
     for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
-    if (rc == DLP_OK) dlpi_explain_error(&t, p->ctl);
+    if (rc == DLP_OK && dlpi_first_seen(&p->ctl->error_ready) != 0) { /* E1 <- E1 */
+        dlp_error_format(&p->ctl->error, words, sizeof words);        /* it belongs to no batch */
+        dlpi_text_add(&t, "Error: %s\n", words);
+    }
     if (rc == DLP_OK) dlpi_explain(&t, &s);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }

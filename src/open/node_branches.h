@@ -105,19 +105,8 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
     return DLP_OK;
 }
 
-/* Check that a branch of a mix has a weight in some leg. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
-                              const dlp_node_mix *d, uint32_t b) {
-    bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
-        has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
-    if (has) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
-                       "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
-                       d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
-}
-
-/* Compute the schedules of a mix, one for each leg. Returns 0 or a DLP_ERR code. */
+/* Compute the schedules of a mix, one for each leg. Each branch has a weight in some leg. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                const dlp_node_mix *d) {
     dlp_error e;
@@ -125,7 +114,15 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     if (rc == DLP_OK && d->n_legs > 0 && d->legs == NULL)
         rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
                          "legs is NULL, and n_legs is %" PRIu32 "; give as many legs", d->n_legs);
-    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) rc = dlpi_table_weights(p, name, j, d, b);
+    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) {
+        bool has = d->weights == NULL || d->weights[b] > 0;
+        for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
+            has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
+        if (!has)
+            rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                             "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
+                             d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
+    }
     if (rc != DLP_OK) return rc;
     if (dlpi_table_leg(j, 0, 0, d->weights, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, name);
@@ -397,7 +394,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
-    dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
+    dlp_dataset ds = {.n_items = t->n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
                       .worker_bytes = dlpi_seats_private(&j->seats),
@@ -406,8 +403,6 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
-    for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
     t->p->node = "copy";
     return dlpi_copies_add(t, w, &ds, &f);
 }
@@ -417,13 +412,10 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
 static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                              const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_makers m = {.joins = t->joins};
     dlpi_branches *j = &x->j;
     int rc;
-    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
-    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_table_fields(t, j, m.fields[0], &m.n_fields[0])) != DLP_OK) return rc;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
         st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
@@ -473,6 +465,9 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
         if (rc != DLP_OK) return rc;
         if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
+    t->n_items = 0;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;

@@ -118,10 +118,11 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     return DLP_OK;
 }
 
-static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
-    const dlpi_verb *verb = dlpi_verb_of(t, row);
-    *n = 0;
-    return verb->fields != NULL ? verb->fields(row, n) : NULL;
+/* Return the *n fields that a row adds to those of the rows above it; NULL: it adds none. */
+static const dlp_field *dlpi_row_fields(const dlp_node *row, uint32_t *n) {
+    if (row->verb == DLP_FETCH && row->fetch.of <= 1) return dlpi_fetch_fields(row, n);
+    *n = row->verb == DLP_MAP ? row->map.n_fields : 0; /* a mix has fields once */
+    return row->verb == DLP_MAP ? row->map.fields : NULL;
 }
 
 /* Return the first row between the present map and the cells of makers, a push, or a zip or mix
@@ -155,7 +156,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                            "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_row_fields(t, row, &n);
+        const dlp_field *f = dlpi_row_fields(row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -166,7 +167,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     }
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
-        dlpi_row_fields(t, row, &n);
+        dlpi_row_fields(row, &n);
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");

@@ -11,9 +11,8 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
-    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
-    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
-    uint32_t n_joined;
+    const dlp_node *joins; /* the zip or mix that they are behind; NULL: none. The first level has
+                              the fields of its rows then */
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
@@ -72,13 +71,6 @@ static int dlpi_makers_op(dlpi_table *t, const dlp_node *node, dlpi_makers *m, d
     return DLP_OK;
 }
 
-/* Refuse a row that would begin one level more than a cell has. Returns a DLP_ERR code. */
-static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
-    return dlpi_node_bad(t, node,
-                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
-                         "three at most");
-}
-
 #define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
 
 /* Take a load. Behind a push or other rows each item is a part, whose items the next row fetches.
@@ -105,7 +97,6 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
     l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
@@ -142,31 +133,23 @@ static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
     return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
 }
 
-/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
-   Returns 0 or a DLP_ERR code. */
-static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                           const dlp_source *f) {
-    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
-    if (!dlpi_fetch_row_many(node)) return DLP_OK;
-    if (dlpi_fetch_requests(f))
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op, which
+   reads by requests, or one item after the other. Returns 0 or a DLP_ERR code. */
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f), many = !reads && dlpi_fetch_row_many(node);
+    const int rc = reads ? dlpi_async_check(t->p, node->name, &f->async) : DLP_OK;
+    if (many && dlpi_fetch_requests(f))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
                            node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
                            "\"%s\" stands behind \"%s\", which makes many items of one request; "
                            "move its row up",
                            node->name, dlpi_makers_many(m));
-    return dlpi_node_bad(t, node,
-                         "is a second fetch before makers; give it async, or leave in_flight out "
-                         "and set more num_workers");
-}
-
-/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
-   0 or a DLP_ERR code. */
-static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_source *f, const dlp_dataset *ds) {
-    const bool reads = dlpi_later_reads(m, f);
-    const int rc = dlpi_later_many(t, node, m, f);
-    if (rc != DLP_OK) return rc;
-    if (node->fetch.source == NULL) return DLP_OK;
+    if (many)
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it async, or leave in_flight "
+                             "out and set more num_workers");
+    if (rc != DLP_OK || node->fetch.source == NULL) return rc;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
@@ -334,7 +317,6 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
@@ -376,7 +358,6 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                                : m->maker != NULL || m->load != NULL                   ? node
                                                                                        : NULL;
     int rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
@@ -404,6 +385,11 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                          t->p, node->name, "map.ends",
                          "after pack, whose rows have tokens alone: let fields end before it")
                    : dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
+    if (m->n_levels == DLPI_LEVELS &&
+        (node->verb == DLP_EXPAND || node->verb == DLP_LOAD || dlpi_node_ends(node)))
+        return dlpi_node_bad(t, node,
+                             "is the fourth expand, or map in which fields end, of a cell; a cell "
+                             "has three at most");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -423,19 +409,6 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
                         "0 before a pack, which takes documents in their order",
                         m->maker->expand.shuffle_items);
-    return DLP_OK;
-}
-
-/* Let *by be the row that says the workers, of itself and `node`, which share workers. It is the
-   row that says more, or the first of two. Returns 0, or a DLP_ERR code if both name workers. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
-    const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&(*by)->workers);
-    if (says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, node->name, "workers",
-            "workers is set in \"%s\", too, and both share workers; set it in one of the two",
-            (*by)->name);
-    if (says > before) *by = node;
     return DLP_OK;
 }
 
@@ -469,8 +442,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
         m->input.writes_all_bytes = 1;
-        m->n_fetched = m->n_joined;
-        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+        m->n_fetched = m->n_fields[0];
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
@@ -481,19 +453,26 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
-/* Take all rows of *m, with their capacity and workers. Returns 0 or a DLP_ERR code. */
+/* Take all rows of *m, with their capacity and workers. The rows share workers: the row that says
+   more says them, or the first of two. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&by->workers);
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
-        if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
+        if (node != by && says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "workers",
+                "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+                by->name);
+        if (says > before) by = node;
     }
     if (m->n > 0) m->workers = by->workers;
     m->drops = NULL;
