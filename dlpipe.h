@@ -49362,18 +49362,6 @@ static void dlpi_beside_take(dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
-/* Copy the names, units and limits of the user's counters from the desc. If the desc has too many
-   counters, copy nothing; a later check refuses it. */
-DLPI_COLD
-static void dlpi_counters_copy(dlp_pipe *p) {
-    const dlp_counter *c = p->d.counters;
-    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
-        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
-        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
-        p->counters[i].most = c[i].most;
-    }
-}
-
 /* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
    the pipe is closed, and on failure its error is copied to *err. p, err: or NULL. Returns rc. */
 DLPI_COLD
@@ -49400,8 +49388,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return b != NULL ? b->field : NULL;
 }
 
-/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
-   code of the pipe's error. */
+/* Check the numbers of the pipe's desc, and copy the user's counters. Returns DLP_OK, or the code of
+   the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
@@ -49421,10 +49409,15 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
-        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        dlpi_counter *to = &p->counters[i];
+        dlpi_copy_text(to->name, sizeof to->name, p->d.counters[i].name);
+        dlpi_copy_text(to->unit, sizeof to->unit, p->d.counters[i].unit);
+        to->most = p->d.counters[i].most;
+        if (to->name[0] == 0 || !(to->most >= 0))
             rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
+    }
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
@@ -49445,7 +49438,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
-    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -49529,22 +49521,17 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* Return the name of the first variable that is set, of those that Slurm has had for this list over
-   the years. */
+/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the first variable
+   that is set, of those that Slurm has had for its list over the years. */
 DLPI_COLD
-static const char *dlpi_slurm_name(void) {
+static int64_t dlpi_slurm_number(const char **name) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]) != NULL) return names[i];
-    return names[0];
-}
-
-DLPI_COLD
-static int64_t dlpi_slurm_number(const char *name) {
-    const char *list = getenv(name);
-    int64_t node = dlpi_env_number("SLURM_NODEID");
-    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+    const int64_t node = dlpi_env_number("SLURM_NODEID");
+    size_t i = 0;
+    while (i < 2 && getenv(names[i]) == NULL) i++;
+    *name = getenv(names[i]) != NULL ? names[i] : names[0];
+    return getenv(*name) == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(getenv(*name), node);
 }
 
 /* Check that a pair of variables are numbers, the first below the second. low, high: their names.
@@ -49614,9 +49601,9 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
    or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
-    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
+    const char *name = l->local_world;
     int64_t r = dlpi_env_number(l->local);
-    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
+    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
     int rc;
     *found = r != -1 || (w != -1 && l->local_world != NULL);
     if (!*found) return DLP_OK;
@@ -49979,22 +49966,15 @@ static void dlpi_dtype_name(dlp_dtype t, char *to, size_t size) {
         snprintf(to, size, "%s%" PRIu32, kinds[code < 6 ? code : 3], bits);
 }
 
-/* Write the names of a batch's fields, with commas between them, as far as there is room. */
-static void dlpi_field_names(const dlp_batch *b, char *to, size_t size) {
-    size_t n = 0;
-    to[0] = 0;
-    for (uint32_t f = 0; f < b->n_fields && n + 36 < size; f++)
-        n +=
-            (size_t)snprintf(to + n, size - n, "%s\"%.31s\"", f > 0 ? ", " : "", b->fields[f].name);
-}
-
 /* Tell why a field cannot be read, in the record of the batch, or by the batch map that runs. t:
    the field of this name; NULL: there is none. Returns NULL. */
 DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, const dlp_tensor *t,
                                       dlp_dtype dtype) {
-    char names[200], is[24], want[24];
+    char names[200] = "", is[24], want[24];
     dlp_error e;
-    dlpi_field_names(b, names, sizeof names);
+    for (uint32_t f = 0, n = 0; f < b->n_fields && n + 36 < sizeof names; f++)
+        n += (uint32_t)snprintf(names + n, sizeof names - n, "%s\"%.31s\"", f > 0 ? ", " : "",
+                                b->fields[f].name);
     dlpi_dtype_name(t != NULL ? t->dtype : dtype, is, sizeof is);
     dlpi_dtype_name(dtype, want, sizeof want);
     if (t == NULL)
@@ -50993,7 +50973,7 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
-    int rc;
+    int rc = DLP_OK;
     t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
@@ -52176,6 +52156,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     if (m->joins != NULL) {
         m->input.writes_all_bytes = 1;
         m->n_fetched = m->n_fields[0];
+        return DLP_OK;
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
@@ -52864,38 +52845,34 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     return rc;
 }
 
-/* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
+/* Begin a branch at its list or push row. Check the list of a later branch, and take its count.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
+    const bool lists = node->verb == DLP_LIST;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), !counts && l->mix == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node, queue.deal), 0, 0, "0: the first row of the table says it"},
+        {DLPI_AT(dlp_node, list.n_items), lists && !counts && l->mix == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with a source"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && l->order != NULL && l->order->seed != 0)
-        rc = dlpi_bad(t->p, node->name, "list.order.seed",
-                      "0 in a later branch: its seed follows from the pipe's",
-                      (int64_t)l->order->seed);
-    return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
-}
-
-/* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
+    int rc;
     t->list = node;
-    t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    t->load = lists && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
     t->order = (dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     t->n_items = 0;
-    if (node->queue.deal != 0)
-        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
-                        node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
+    rc = dlpi_check_bounds(t->p, node->name, node, bounds, lists ? 4 : 1);
+    if (rc != DLP_OK || !lists) return rc;
+    if (l->order != NULL && l->order->seed != 0)
+        return dlpi_bad(t->p, node->name, "list.order.seed",
+                        "0 in a later branch: its seed follows from the pipe's",
+                        (int64_t)l->order->seed);
+    return dlpi_list_order(t, node, &t->order);
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
@@ -54376,22 +54353,6 @@ static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_fiel
     dlpi_users_wire(&a->users, &d->workers);
 }
 
-/* Open a pipe of chunks over the views of arrays. The arrays must outlive the pipe. Returns 0 or a
-   DLP_ERR code; the error is then in *err. */
-static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_desc *d,
-                                   dlp_error *err) {
-    dlp_field fields[DLP_MAX_FIELDS];
-    uint64_t *rows = NULL;
-    int rc = dlpi_arrays_views_check(a, err);
-    if (rc != DLP_OK) return rc;
-    dlpi_arrays_chunks_fill(a, d, fields);
-    rc = dlpi_arrays_cut(a, d, &rows, err);
-    if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
-    d->fields = NULL; /* it was copied */
-    free(rows);
-    return rc;
-}
-
 /* What the files say, and the desc does not. */
 static const dlpi_bound dlpi_files_say[] = {
     {DLPI_ZERO(dlp_chunks_desc, n_items)},
@@ -54412,8 +54373,11 @@ static const dlpi_bound dlpi_files_say[] = {
 DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                             const dlp_arrays_desc *files,
                                             const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc d;
-    dlp_source *a = NULL;
+    dlp_source *made = NULL;
+    dlpi_arrays *a;
+    uint64_t *rows = NULL;
     const dlpi_bound *given;
     int rc = dlpi_open_args(out, arrays, "arrays", desc, err);
     if (rc != DLP_OK || (rc = dlpi_open_args(out, files, "files", desc, err)) != DLP_OK) return rc;
@@ -54424,13 +54388,19 @@ DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
         return dlpi_error_set(err, DLP_ERR_ARG, given->field,
                               "%s is given, must be 0 or NULL: the files say it", given->field);
     d = *desc;
-    if ((rc = dlp_arrays_open(&a, files, err)) != DLP_OK || a == NULL) return rc;
-    if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
-        dlp_source_close(a);
-        return rc;
+    if ((rc = dlp_arrays_open(&made, files, err)) != DLP_OK || made == NULL) return rc;
+    a = (dlpi_arrays *)(void *)made; /* it outlives the pipe */
+    if ((rc = dlpi_arrays_views_check(a, err)) == DLP_OK) {
+        dlpi_arrays_chunks_fill(a, &d, fields);
+        rc = dlpi_arrays_cut(a, &d, &rows, err);
     }
-    *arrays = a;
-    return DLP_OK;
+    if (rc == DLP_OK) rc = dlp_chunks_open(out, &d, err);
+    free(rows);
+    if (rc == DLP_OK)
+        *arrays = made;
+    else
+        dlp_source_close(made);
+    return rc;
 }
 #endif /* DLPIPE_NO_ARRAYS */
 

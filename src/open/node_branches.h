@@ -135,36 +135,33 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     return rc;
 }
 
-/* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
+/* Begin a branch at its list or push row. Check the list of a later branch, and take its count.
+   Returns 0 or a DLP_ERR code. */
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
+    const bool lists = node->verb == DLP_LIST;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), !counts && l->mix == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node, queue.deal), 0, 0, "0: the first row of the table says it"},
+        {DLPI_AT(dlp_node, list.n_items), lists && !counts && l->mix == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with a source"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && l->order != NULL && l->order->seed != 0)
-        rc = dlpi_bad(t->p, node->name, "list.order.seed",
-                      "0 in a later branch: its seed follows from the pipe's",
-                      (int64_t)l->order->seed);
-    return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
-}
-
-/* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
+    int rc;
     t->list = node;
-    t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    t->load = lists && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
     t->order = (dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     t->n_items = 0;
-    if (node->queue.deal != 0)
-        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
-                        node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
+    rc = dlpi_check_bounds(t->p, node->name, node, bounds, lists ? 4 : 1);
+    if (rc != DLP_OK || !lists) return rc;
+    if (l->order != NULL && l->order->seed != 0)
+        return dlpi_bad(t->p, node->name, "list.order.seed",
+                        "0 in a later branch: its seed follows from the pipe's",
+                        (int64_t)l->order->seed);
+    return dlpi_list_order(t, node, &t->order);
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of

@@ -25,7 +25,7 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
-    int rc;
+    int rc = DLP_OK;
     t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;

@@ -443,6 +443,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     if (m->joins != NULL) {
         m->input.writes_all_bytes = 1;
         m->n_fetched = m->n_fields[0];
+        return DLP_OK;
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;

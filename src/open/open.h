@@ -7,17 +7,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
-/* Copy the names, units and limits of the user's counters from the desc. If the desc has too many
-   counters, copy nothing; a later check refuses it. */
-static void dlpi_counters_copy(dlp_pipe *p) {
-    const dlp_counter *c = p->d.counters;
-    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
-        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
-        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
-        p->counters[i].most = c[i].most;
-    }
-}
-
 /* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
    the pipe is closed, and on failure its error is copied to *err. p, err: or NULL. Returns rc. */
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
@@ -42,8 +31,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return b != NULL ? b->field : NULL;
 }
 
-/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
-   code of the pipe's error. */
+/* Check the numbers of the pipe's desc, and copy the user's counters. Returns DLP_OK, or the code of
+   the pipe's error. */
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
@@ -62,10 +51,15 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
-        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        dlpi_counter *to = &p->counters[i];
+        dlpi_copy_text(to->name, sizeof to->name, p->d.counters[i].name);
+        dlpi_copy_text(to->unit, sizeof to->unit, p->d.counters[i].unit);
+        to->most = p->d.counters[i].most;
+        if (to->name[0] == 0 || !(to->most >= 0))
             rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
+    }
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
@@ -85,7 +79,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
-    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
