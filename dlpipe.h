@@ -49597,41 +49597,31 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns 0,
-   or DLP_ERR_ARG and *err. */
-DLPI_COLD
-static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
-    const char *name = l->local_world;
-    int64_t r = dlpi_env_number(l->local);
-    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
-    int rc;
-    *found = r != -1 || (w != -1 && l->local_world != NULL);
-    if (!*found) return DLP_OK;
-    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
-    if (w > to->world_size)
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
-                              name, (int)w, l->world, to->world_size);
-    to->local_rank = (uint32_t)r;
-    to->local_world_size = (uint32_t)w;
-    return DLP_OK;
-}
-
 /* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
    and world: RANK=$SLURM_PROCID. Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
-    bool found = false;
-    int rc = DLP_OK;
     to->local_rank = 0;
     to->local_world_size = 1;
     for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        const char *name = l->local_world;
         int64_t r, w;
+        int rc;
         if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
             continue;
-        rc = dlpi_ranks_local(to, l, &found, err);
-        if (rc != DLP_OK || found) break;
+        r = dlpi_env_number(l->local);
+        w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
+        if (r == -1 && (w == -1 || l->local_world == NULL)) continue; /* it does not say them */
+        if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+        if (w > to->world_size)
+            return dlpi_error_set(err, DLP_ERR_ARG, name,
+                                  "%s is %d, must be at most %s, which is %u", name, (int)w,
+                                  l->world, to->world_size);
+        to->local_rank = (uint32_t)r;
+        to->local_world_size = (uint32_t)w;
+        return DLP_OK;
     }
-    return rc;
+    return DLP_OK;
 }
 
 /* ---- the CPU cores that each rank of a node gets ---- */
@@ -49804,6 +49794,8 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split
         {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with rows"},
         {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, n_chunks), d->rows != NULL, d->rows != NULL ? INT32_MAX : 0,
+         "1..2^31 - 1 with rows, and 0 without rows"},
         {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
          "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
@@ -49819,15 +49811,8 @@ DLPI_COLD
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
                            uint64_t **first) {
     uint64_t sum = 0;
-    int rc;
     *first = NULL;
-    if (d->rows == NULL) {
-        if (d->n_chunks == 0) return DLP_OK;
-        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
-    }
-    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1 with rows");
-    if (rc != DLP_OK) return rc;
+    if (d->rows == NULL) return DLP_OK;
     *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
     if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
     for (uint64_t c = 0; c < d->n_chunks; c++) {
@@ -49845,26 +49830,6 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split 
 #endif /* DLPIPE_NO_SPLIT */
 
 /* ---- warnings that the consumer gets with a batch ---- */
-
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-DLPI_COLD
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
 
 #define DLPI_ROOM_ROWS \
     256u /* rows whose mean length is compared with the room, if there are so many */
@@ -49889,15 +49854,23 @@ DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
     if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
-/* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
+/* Add the lengths of the rows of the batch in slot s. Warn of each ragged field whose rows are all
+   empty in the pipe's first batch. last: the epoch ends with the batch. */
 DLPI_COLD static void dlpi_warn_lengths(dlp_pipe *p, uint32_t s, bool last) {
     const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    const uint64_t before = p->warnings.rows;
+    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        for (uint32_t r = 0; p->items.at[f].f.ragged && r < n; r++)
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++)
             if (dlpi_fate_state(rec[r]) == DLPI_ROW_OK) p->warnings.lengths[f] += length[r];
+        if (before == 0 && p->warnings.rows > 0 && p->warnings.lengths[f] == 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu64 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, p->warnings.rows);
     }
-    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
     if (last || p->warnings.rows >= DLPI_ROOM_ROWS) dlpi_warn_rooms(p);
 }
 
@@ -49935,7 +49908,6 @@ DLPI_COLD static void dlpi_warn_short(dlp_pipe *p, uint64_t n, uint64_t batch) {
 DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
     const bool lengths = !p->lends && p->items.any_ragged != 0 && !p->warnings.rooms_seen;
     const bool last = (batch->flags & DLP_BATCH_LAST) != 0;
-    if (lengths && p->warnings.rows == 0) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     if (lengths) dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), last);
     p->warnings.first_seen = !lengths || p->warnings.rooms_seen;
 #ifndef DLPIPE_NO_PARTS
@@ -50352,26 +50324,20 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (x->bounds != NULL) x->bounds[x->n] = end;
 }
 
-/* Note the segments of a row with n bounds and `tokens` tokens. Returns false if the bounds are not
-   valid: the consumer may have written over them. */
-static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
-    const int32_t from = x->end;
-    for (int64_t i = 0; i < n; i++) {
-        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
-        dlpi_flat_end(x, from + bounds[i]);
-    }
-    dlpi_flat_end(x, from + tokens);
-    return true;
-}
-
-/* Note the segments of all rows of a batch. A padding row is one segment of `tokens` tokens.
-   Returns false if the bounds of a row are not valid. */
+/* Note the segments of all rows of a batch, each of `tokens` tokens. A padding row is one segment.
+   Returns false if the bounds of a row are not valid: the consumer may have written over them. */
 static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
                            int32_t tokens) {
     const int32_t *row = bounds->data;
     if (x->bounds != NULL) x->bounds[0] = 0;
-    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
-        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
+    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1]) {
+        const int32_t from = x->end;
+        for (int64_t i = 0; b->valid[r] && i < bounds->shape[1]; i++) {
+            if (row[i] < x->end - from || row[i] > tokens) return false;
+            dlpi_flat_end(x, from + row[i]);
+        }
+        dlpi_flat_end(x, from + tokens);
+    }
     return true;
 }
 
@@ -52423,14 +52389,18 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows. Returns a stage number or a
-   DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
+   they have one. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
+    int rc;
     t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
-    return dlpi_copies_add(t, &m->workers, &made, &m->f);
+    rc = dlpi_copies_add(t, &m->workers, &made, &m->f);
+    if (rc < 0 || m->cache == NULL) return rc;
+    t->p->node = m->cache->name;
+    return dlpi_verb_of(t, m->cache)->add(t, m->cache);
 }
 
 /* Let the workers of a stage of cells read inputs into their cells by asynchronous requests.
@@ -52497,10 +52467,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     dlpi_makers_sit(&m, st);
     t->unknown = true;
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || m.cache == NULL) return rc;
-    t->p->node = m.cache->name;
-    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
+    return dlpi_makers_copies(t, &m);
 }
 #endif /* DLPIPE_NO_PARTS */
 
@@ -53147,10 +53114,8 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->unknown = true;
     m.workers = *w;
     m.input.worker_bytes = dlpi_seats_private(&j->seats);
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || b.rows == t->joins + 1) return rc;
-    t->p->node = t->joins[1].name;
-    return dlpi_verb_of(t, &t->joins[1])->add(t, &t->joins[1]);
+    m.cache = b.rows > t->joins + 1 ? t->joins + 1 : NULL;
+    return dlpi_makers_copies(t, &m);
 }
 
 /* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or
@@ -53868,22 +53833,6 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
 
 /* ---- the rows of a loader's table ---- */
 
-/* Append the rows behind the fetches: cache, batch, transfer. */
-DLPI_COLD
-static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
-    dlp_node *node;
-    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
-    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
-    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
-                                   .last = l->drop_last,
-                                   .collate = l->collate,
-                                   .collate_user = l->collate_user,
-                                   .out_fields = l->out_fields,
-                                   .n_out_fields = l->n_out_fields};
-    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
-}
-
 /* Fill the table *to with the rows of a loader. */
 DLPI_COLD
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
@@ -53912,7 +53861,16 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
         if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
     }
     dlpi_loader_more(l, to);
-    dlpi_loader_batches(l, to);
+    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
+    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
+    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
+                                   .last = l->drop_last,
+                                   .collate = l->collate,
+                                   .collate_user = l->collate_user,
+                                   .out_fields = l->out_fields,
+                                   .n_out_fields = l->n_out_fields};
+    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
 DLPI_COLD

@@ -106,21 +106,6 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
 
 /* ---- the rows of a loader's table ---- */
 
-/* Append the rows behind the fetches: cache, batch, transfer. */
-static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
-    dlp_node *node;
-    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
-    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
-    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
-                                   .last = l->drop_last,
-                                   .collate = l->collate,
-                                   .collate_user = l->collate_user,
-                                   .out_fields = l->out_fields,
-                                   .n_out_fields = l->n_out_fields};
-    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
-}
-
 /* Fill the table *to with the rows of a loader. */
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
@@ -148,7 +133,16 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
         if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
     }
     dlpi_loader_more(l, to);
-    dlpi_loader_batches(l, to);
+    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
+    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
+    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
+                                   .last = l->drop_last,
+                                   .collate = l->collate,
+                                   .collate_user = l->collate_user,
+                                   .out_fields = l->out_fields,
+                                   .n_out_fields = l->n_out_fields};
+    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {

@@ -423,10 +423,8 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->unknown = true;
     m.workers = *w;
     m.input.worker_bytes = dlpi_seats_private(&j->seats);
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || b.rows == t->joins + 1) return rc;
-    t->p->node = t->joins[1].name;
-    return dlpi_verb_of(t, &t->joins[1])->add(t, &t->joins[1]);
+    m.cache = b.rows > t->joins + 1 ? t->joins + 1 : NULL;
+    return dlpi_makers_copies(t, &m);
 }
 
 /* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or

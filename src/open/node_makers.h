@@ -698,13 +698,17 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows. Returns a stage number or a
-   DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
+   they have one. Returns a stage number or a DLP_ERR code. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
+    int rc;
     t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
-    return dlpi_copies_add(t, &m->workers, &made, &m->f);
+    rc = dlpi_copies_add(t, &m->workers, &made, &m->f);
+    if (rc < 0 || m->cache == NULL) return rc;
+    t->p->node = m->cache->name;
+    return dlpi_verb_of(t, m->cache)->add(t, m->cache);
 }
 
 /* Let the workers of a stage of cells read inputs into their cells by asynchronous requests.
@@ -768,8 +772,5 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     dlpi_makers_sit(&m, st);
     t->unknown = true;
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || m.cache == NULL) return rc;
-    t->p->node = m.cache->name;
-    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
+    return dlpi_makers_copies(t, &m);
 }

@@ -137,39 +137,30 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns 0,
-   or DLP_ERR_ARG and *err. */
-static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
-    const char *name = l->local_world;
-    int64_t r = dlpi_env_number(l->local);
-    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
-    int rc;
-    *found = r != -1 || (w != -1 && l->local_world != NULL);
-    if (!*found) return DLP_OK;
-    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
-    if (w > to->world_size)
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
-                              name, (int)w, l->world, to->world_size);
-    to->local_rank = (uint32_t)r;
-    to->local_world_size = (uint32_t)w;
-    return DLP_OK;
-}
-
 /* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
    and world: RANK=$SLURM_PROCID. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
-    bool found = false;
-    int rc = DLP_OK;
     to->local_rank = 0;
     to->local_world_size = 1;
     for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        const char *name = l->local_world;
         int64_t r, w;
+        int rc;
         if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
             continue;
-        rc = dlpi_ranks_local(to, l, &found, err);
-        if (rc != DLP_OK || found) break;
+        r = dlpi_env_number(l->local);
+        w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
+        if (r == -1 && (w == -1 || l->local_world == NULL)) continue; /* it does not say them */
+        if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+        if (w > to->world_size)
+            return dlpi_error_set(err, DLP_ERR_ARG, name,
+                                  "%s is %d, must be at most %s, which is %u", name, (int)w,
+                                  l->world, to->world_size);
+        to->local_rank = (uint32_t)r;
+        to->local_world_size = (uint32_t)w;
+        return DLP_OK;
     }
-    return rc;
+    return DLP_OK;
 }
 
 /* ---- the CPU cores that each rank of a node gets ---- */

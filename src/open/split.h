@@ -11,6 +11,8 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split
         {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with rows"},
         {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, n_chunks), d->rows != NULL, d->rows != NULL ? INT32_MAX : 0,
+         "1..2^31 - 1 with rows, and 0 without rows"},
         {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
          "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
@@ -25,15 +27,8 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
                            uint64_t **first) {
     uint64_t sum = 0;
-    int rc;
     *first = NULL;
-    if (d->rows == NULL) {
-        if (d->n_chunks == 0) return DLP_OK;
-        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
-    }
-    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1 with rows");
-    if (rc != DLP_OK) return rc;
+    if (d->rows == NULL) return DLP_OK;
     *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
     if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
     for (uint64_t c = 0; c < d->n_chunks; c++) {
