@@ -49427,7 +49427,6 @@ DLPI_COLD
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
     if (p == NULL) {
         dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
@@ -49452,6 +49451,20 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
         return rc;
     }
     *out = p;
+    return DLP_OK;
+}
+
+DLPI_COLD
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
+    const dlpi_stage *st;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started && p->err.code != 0) return p->err.code;
+    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    *out = st->w;
+    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
+    out->name = st->name;
     return DLP_OK;
 }
 
@@ -49783,51 +49796,6 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
                         st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
-
-#ifndef DLPIPE_NO_SPLIT
-/* ---- a split stage ---- */
-
-/* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
-    const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
-         "1..2^48, or 0 with rows"},
-        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_node_split, n_chunks), d->rows != NULL, d->rows != NULL ? INT32_MAX : 0,
-         "1..2^31 - 1 with rows, and 0 without rows"},
-        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
-         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
-        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
-    };
-    return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
-}
-
-/* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
-   *first is NULL. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
-                           uint64_t **first) {
-    uint64_t sum = 0;
-    *first = NULL;
-    if (d->rows == NULL) return DLP_OK;
-    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
-    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
-    for (uint64_t c = 0; c < d->n_chunks; c++) {
-        uint64_t most = DLPI_MAX_ITEMS - sum;
-        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
-        if (d->rows[c] > most)
-            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
-                            (int64_t)d->rows[c]);
-        (*first)[c + 1] = sum += d->rows[c];
-    }
-    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
-    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
-    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
-}
-#endif /* DLPIPE_NO_SPLIT */
 
 /* ---- warnings that the consumer gets with a batch ---- */
 
@@ -50263,34 +50231,6 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 }
 #endif /* DLPIPE_NO_TUNE */
 
-DLPI_COLD
-DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
-    const dlpi_stage *st;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started && p->err.code != 0) return p->err.code;
-    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
-    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    st = &p->stages[stage];
-    *out = st->w;
-    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
-    out->name = st->name;
-    return DLP_OK;
-}
-
-#ifndef DLPIPE_NO_PARTS
-#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
-#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
-
-/* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
-   wrong the number has no meaning. */
-DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++)
-        sum = dlpi_sum(sum, dlpi_field_item_bytes(&ds->fields[i]));
-    return dlpi_times(sum, rows);
-}
-#endif /* DLPIPE_NO_PARTS */
-
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
    pack; or NULL. windows: items of the windows before and behind the pack, or 0. Returns a stage
@@ -50516,46 +50456,6 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     return 0; /* nobody will see it */
 }
 #endif /* DLPIPE_NO_SPLIT */
-
-#ifndef DLPIPE_NO_PARTS
-/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
-
-/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    const dlp_node_load d = x->part;
-    uint64_t items = 0;
-    int rc = dlpi_parts_bounds(p, st, &d);
-    if (rc != DLP_OK) return rc;
-    x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
-    if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
-    for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
-        rc = dlpi_parts_count_one(p, st, &d, i, DLPI_MAX_ITEMS - x->firsts[i], &items);
-        x->firsts[i + 1] = x->firsts[i] + items;
-        if (items > x->part.max_items) x->part.max_items = items;
-    }
-    return rc;
-}
-
-/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
-    dlpi_expand *x = st->self;
-    uint64_t *id = &x->found.d.manifest_id;
-    const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
-    int rc;
-    x->part = *d;
-    rc = counts ? dlpi_found_bounds(p, st, d) : dlpi_expand_take_counts(p, x, st);
-    if (rc != DLP_OK) return rc;
-    x->part.items = NULL;
-    x->found.d.load = d->load;
-    x->found.most_items = x->part.max_items;
-    x->found.plan.n_inputs = d->n_parts;
-    *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
-    if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
-    return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
-}
-#endif /* DLPIPE_NO_PARTS */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
@@ -51658,6 +51558,44 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if (st == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
 }
+
+/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
+
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
+    const dlp_node_load d = x->part;
+    uint64_t items = 0;
+    int rc = dlpi_parts_bounds(p, st, &d);
+    if (rc != DLP_OK) return rc;
+    x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
+    if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
+        rc = dlpi_parts_count_one(p, st, &d, i, DLPI_MAX_ITEMS - x->firsts[i], &items);
+        x->firsts[i + 1] = x->firsts[i] + items;
+        if (items > x->part.max_items) x->part.max_items = items;
+    }
+    return rc;
+}
+
+/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
+    dlpi_expand *x = st->self;
+    uint64_t *id = &x->found.d.manifest_id;
+    const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
+    int rc;
+    x->part = *d;
+    rc = counts ? dlpi_found_bounds(p, st, d) : dlpi_expand_take_counts(p, x, st);
+    if (rc != DLP_OK) return rc;
+    x->part.items = NULL;
+    x->found.d.load = d->load;
+    x->found.most_items = x->part.max_items;
+    x->found.plan.n_inputs = d->n_parts;
+    *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
+    if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
+    return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
+}
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_PARTS
@@ -52275,6 +52213,9 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m, dlpi_sta
     return behind != NULL ? rc : dlpi_added(t->p, st, rc);
 }
 
+#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
+#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
+
 /* Return how many workers copy items into rows if the table does not say it. They take the cores
    that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
    workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. But
@@ -52293,10 +52234,13 @@ DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    uint64_t bytes;
+    uint64_t bytes =
+        0; /* of a batch; without a meaning if fields are wrong, which are not checked */
     int32_t n;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    bytes = dlpi_filter_bytes(made, batch->batch.batch_size);
+    for (uint32_t i = 0; made->fields != NULL && i < made->n_fields && i < DLP_MAX_FIELDS; i++)
+        bytes = dlpi_sum(bytes, dlpi_field_item_bytes(&made->fields[i]));
+    bytes = dlpi_times(bytes, batch->batch.batch_size);
     n = dlpi_copiers(t->p, w, bytes);
     if (bytes <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
@@ -52627,6 +52571,47 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
 
 #ifndef DLPIPE_NO_SPLIT
 /* ---- split: batches that are views of a chunk ---- */
+
+/* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
+    const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
+         "1..2^48, or 0 with rows"},
+        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, n_chunks), d->rows != NULL, d->rows != NULL ? INT32_MAX : 0,
+         "1..2^31 - 1 with rows, and 0 without rows"},
+        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
+        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
+    };
+    return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
+}
+
+/* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
+   *first is NULL. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
+                           uint64_t **first) {
+    uint64_t sum = 0;
+    *first = NULL;
+    if (d->rows == NULL) return DLP_OK;
+    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
+    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
+    for (uint64_t c = 0; c < d->n_chunks; c++) {
+        uint64_t most = DLPI_MAX_ITEMS - sum;
+        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
+        if (d->rows[c] > most)
+            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
+                            (int64_t)d->rows[c]);
+        (*first)[c + 1] = sum += d->rows[c];
+    }
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
+    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
+    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
+}
 
 /* Set how many chunks may be under way, and how many of these in CPU buffers. With a device these
    are the CPU buffers, and those device buffers that the consumer does not hold. */
@@ -53629,10 +53614,8 @@ DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
-    int rc;
-    if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
-                              "out or nodes is NULL");
+    int rc = dlpi_open_args(out, nodes, "nodes", nodes, err);
+    if (rc != DLP_OK) return rc;
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");

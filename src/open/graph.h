@@ -266,10 +266,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
-    int rc;
-    if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
-                              "out or nodes is NULL");
+    int rc = dlpi_open_args(out, nodes, "nodes", nodes, err);
+    if (rc != DLP_OK) return rc;
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");

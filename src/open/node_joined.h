@@ -111,7 +111,7 @@ static int dlpi_node_place(const dlpi_table *t, const dlp_node *node, int where)
     return q->words == NULL ? DLP_OK : dlpi_node_bad(t, node, q->words);
 }
 
-/* Check the rows behind a zip or mix. Those up to the last maker run in the workers of the
+/* Check the rows behind a zip or mix. Rows up to the last maker run in the workers of the
    branches. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_check(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);

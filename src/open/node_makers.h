@@ -2,7 +2,6 @@
 #pragma once
 /* tests: system/core/tables, system/stages/stacks */
 #include "open/node_load.h"
-#include "open/expand.h"
 #include "stages/push.h"
 /* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
@@ -589,6 +588,9 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m, dlpi_sta
     return behind != NULL ? rc : dlpi_added(t->p, st, rc);
 }
 
+#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
+#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
+
 /* Return how many workers copy items into rows if the table does not say it. They take the cores
    that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
    workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. But
@@ -605,10 +607,13 @@ static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w, uint64
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    uint64_t bytes;
+    uint64_t bytes =
+        0; /* of a batch; without a meaning if fields are wrong, which are not checked */
     int32_t n;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    bytes = dlpi_filter_bytes(made, batch->batch.batch_size);
+    for (uint32_t i = 0; made->fields != NULL && i < made->n_fields && i < DLP_MAX_FIELDS; i++)
+        bytes = dlpi_sum(bytes, dlpi_field_item_bytes(&made->fields[i]));
+    bytes = dlpi_times(bytes, batch->batch.batch_size);
     n = dlpi_copiers(t->p, w, bytes);
     if (bytes <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */

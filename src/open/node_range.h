@@ -1,7 +1,6 @@
 /* needs: parts */
 #pragma once
 /* tests: system/inputs/list_orders, system/core/tables */
-#include "open/parts.h"
 #include "open/table.h"
 /* ---- a list of a range of the source; a map of batches with fields ---- */
 

@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/core/pipe_basic, system/core/any_thread */
+/* tests: system/core/pipe_basic, system/core/any_thread, system/build/pipe_plan */
 #include "build/check.h"
 #include "open/beside.h"
 #include "deliver/whole.h"
@@ -68,7 +68,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
     if (p == NULL) {
         dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
@@ -93,5 +92,18 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
         return rc;
     }
     *out = p;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
+    const dlpi_stage *st;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started && p->err.code != 0) return p->err.code;
+    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    *out = st->w;
+    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
+    out->name = st->name;
     return DLP_OK;
 }
