@@ -22255,17 +22255,16 @@ typedef struct dlpi_table dlpi_table;
 
 /* Flags of a verb: which fields its rows may set, and where they may stand. */
 enum {
-    DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
-    DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
-    DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
-    DLPI_NODE_LOADS = 16,    /* it loads parts */
-    DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
-    DLPI_NODE_FINDS = 64,    /* a window may follow it */
-    DLPI_NODE_PASSES = 128,  /* it may stand between a fetch and the map in which its fields end */
-    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
-    DLPI_NODE_JOINS = 512,   /* it joins branches */
-    DLPI_NODE_BEHIND = 1024, /* it may stand behind a row that joins branches */
-    DLPI_NODE_ITEMS = 2048   /* it works on single items: it may run in the cell of an input */
+    DLPI_NODE_WORKERS = 1,  /* it may set `workers` */
+    DLPI_NODE_THREAD = 2,   /* it may set workers.num_workers to 1: a thread */
+    DLPI_NODE_BEGINS = 8,   /* it is the first row of a table or branch */
+    DLPI_NODE_LOADS = 16,   /* it loads parts */
+    DLPI_NODE_MAKES = 32,   /* it makes an unknown number of items of one item */
+    DLPI_NODE_FINDS = 64,   /* a window may follow it */
+    DLPI_NODE_PASSES = 128, /* it may stand between a fetch and the map in which its fields end */
+    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,  /* it joins branches */
+    DLPI_NODE_ITEMS = 1024  /* it works on single items: it may run in the cell of an input */
 };
 
 typedef struct dlpi_verb {
@@ -22273,8 +22272,6 @@ typedef struct dlpi_verb {
     /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
     unsigned is; /* flags DLPI_NODE_* */
-    /* Return the fields that a row adds to those of the rows above it. NULL: it adds none. */
-    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
 /* The fields of a fetch, if some of them end before the batch. */
@@ -32251,6 +32248,14 @@ static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
     bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
     for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
     return alike;
+}
+
+/* True if the n fields f and the m fields g are alike, and have the same names. */
+static inline bool dlpi_fields_same(const dlp_field *f, uint32_t n, const dlp_field *g,
+                                    uint32_t m) {
+    for (uint32_t i = 0; n == m && i < n; i++)
+        if (!dlpi_fields_alike(&f[i], &g[i]) || strcmp(f[i].name, g[i].name) != 0) return false;
+    return n == m;
 }
 
 /* Check that the batch has the fields of the items: only for such batches can the library's
@@ -49405,18 +49410,6 @@ static void dlpi_beside_take(dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
-/* Copy the names, units and limits of the user's counters from the desc. If the desc has too many
-   counters, copy nothing; a later check refuses it. */
-DLPI_COLD
-static void dlpi_counters_copy(dlp_pipe *p) {
-    const dlp_counter *c = p->d.counters;
-    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
-        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
-        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
-        p->counters[i].most = c[i].most;
-    }
-}
-
 /* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
    the pipe is closed, and on failure its error is copied to *err. p, err: or NULL. Returns rc. */
 DLPI_COLD
@@ -49443,8 +49436,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return b != NULL ? b->field : NULL;
 }
 
-/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
-   code of the pipe's error. */
+/* Check the numbers of the pipe's desc, and copy the user's counters. Returns DLP_OK, or the code of
+   the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
@@ -49464,10 +49457,15 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
-        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        dlpi_counter *to = &p->counters[i];
+        dlpi_copy_text(to->name, sizeof to->name, p->d.counters[i].name);
+        dlpi_copy_text(to->unit, sizeof to->unit, p->d.counters[i].unit);
+        to->most = p->d.counters[i].most;
+        if (to->name[0] == 0 || !(to->most >= 0))
             rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
+    }
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
@@ -49477,7 +49475,6 @@ DLPI_COLD
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
     if (p == NULL) {
         dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
@@ -49488,7 +49485,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
-    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -49503,6 +49499,20 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
         return rc;
     }
     *out = p;
+    return DLP_OK;
+}
+
+DLPI_COLD
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
+    const dlpi_stage *st;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started && p->err.code != 0) return p->err.code;
+    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    *out = st->w;
+    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
+    out->name = st->name;
     return DLP_OK;
 }
 
@@ -49572,22 +49582,17 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* Return the name of the first variable that is set, of those that Slurm has had for this list over
-   the years. */
+/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the first variable
+   that is set, of those that Slurm has had for its list over the years. */
 DLPI_COLD
-static const char *dlpi_slurm_name(void) {
+static int64_t dlpi_slurm_number(const char **name) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]) != NULL) return names[i];
-    return names[0];
-}
-
-DLPI_COLD
-static int64_t dlpi_slurm_number(const char *name) {
-    const char *list = getenv(name);
-    int64_t node = dlpi_env_number("SLURM_NODEID");
-    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+    const int64_t node = dlpi_env_number("SLURM_NODEID");
+    size_t i = 0;
+    while (i < 2 && getenv(names[i]) == NULL) i++;
+    *name = getenv(names[i]) != NULL ? names[i] : names[0];
+    return getenv(*name) == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(getenv(*name), node);
 }
 
 /* Check that a pair of variables are numbers, the first below the second. low, high: their names.
@@ -49653,41 +49658,31 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns 0,
-   or DLP_ERR_ARG and *err. */
-DLPI_COLD
-static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
-    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
-    int64_t r = dlpi_env_number(l->local);
-    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
-    int rc;
-    *found = r != -1 || (w != -1 && l->local_world != NULL);
-    if (!*found) return DLP_OK;
-    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
-    if (w > to->world_size)
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
-                              name, (int)w, l->world, to->world_size);
-    to->local_rank = (uint32_t)r;
-    to->local_world_size = (uint32_t)w;
-    return DLP_OK;
-}
-
 /* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
    and world: RANK=$SLURM_PROCID. Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
-    bool found = false;
-    int rc = DLP_OK;
     to->local_rank = 0;
     to->local_world_size = 1;
     for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        const char *name = l->local_world;
         int64_t r, w;
+        int rc;
         if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
             continue;
-        rc = dlpi_ranks_local(to, l, &found, err);
-        if (rc != DLP_OK || found) break;
+        r = dlpi_env_number(l->local);
+        w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
+        if (r == -1 && (w == -1 || l->local_world == NULL)) continue; /* it does not say them */
+        if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+        if (w > to->world_size)
+            return dlpi_error_set(err, DLP_ERR_ARG, name,
+                                  "%s is %d, must be at most %s, which is %u", name, (int)w,
+                                  l->world, to->world_size);
+        to->local_rank = (uint32_t)r;
+        to->local_world_size = (uint32_t)w;
+        return DLP_OK;
     }
-    return rc;
+    return DLP_OK;
 }
 
 /* ---- the CPU cores that each rank of a node gets ---- */
@@ -49809,11 +49804,13 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
 }
 #endif /* DLPIPE_NO_RANKS */
 
+/* Add the sampler and repeat stages of an order. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     const dlpi_stage_ops *ops = &dlpi_sampler_ops;
     const bool lists = desc->order == DLP_ORDER_BATCHES;
     dlpi_stage *st;
+    int rc;
 #ifdef DLPIPE_NO_LISTS
     if (lists)
         return dlpi_bad(p, p->node, "list.order",
@@ -49827,20 +49824,10 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     if ((st = dlpi_add(p, ops, "sampler", NULL)) == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
-    return dlpi_added(p, st, DLP_OK);
-}
-
-DLPI_COLD
-static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
-    if (st == NULL) return p->err.code;
+    if ((rc = dlpi_added(p, st, DLP_OK)) < 0) return rc;
+    p->node = "repeat";
+    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_repeat_check(p));
-}
-
-/* True if the stage added last makes items of what fetch writes. */
-DLPI_COLD
-static bool dlpi_last_expands(const dlp_pipe *p) {
-    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
 /* Add a fetch stage. Returns a stage number or a DLP_ERR code. If the dataset has a filter, the
@@ -49852,83 +49839,13 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
-    if (st->dataset->filter && !dlpi_last_expands(p))
+    if (st->dataset->filter && (p->n_stages == 0 || !st[-1].ops->expands))
         return dlpi_bad(p, st->name, "dataset.filter", "0: no row before this one makes items",
                         st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
-#ifndef DLPIPE_NO_SPLIT
-/* ---- a split stage ---- */
-
-/* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
-    const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
-         "1..2^48, or 0 with rows"},
-        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
-         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
-        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
-    };
-    return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
-}
-
-/* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
-   *first is NULL. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
-                           uint64_t **first) {
-    uint64_t sum = 0;
-    int rc;
-    *first = NULL;
-    if (d->rows == NULL) {
-        if (d->n_chunks == 0) return DLP_OK;
-        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
-    }
-    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1 with rows");
-    if (rc != DLP_OK) return rc;
-    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
-    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
-    for (uint64_t c = 0; c < d->n_chunks; c++) {
-        uint64_t most = DLPI_MAX_ITEMS - sum;
-        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
-        if (d->rows[c] > most)
-            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
-                            (int64_t)d->rows[c]);
-        (*first)[c + 1] = sum += d->rows[c];
-    }
-    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
-    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
-    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
-}
-#endif /* DLPIPE_NO_SPLIT */
-
 /* ---- warnings that the consumer gets with a batch ---- */
-
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-DLPI_COLD
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
 
 #define DLPI_ROOM_ROWS \
     256u /* rows whose mean length is compared with the room, if there are so many */
@@ -49953,15 +49870,23 @@ DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
     if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
-/* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
+/* Add the lengths of the rows of the batch in slot s. Warn of each ragged field whose rows are all
+   empty in the pipe's first batch. last: the epoch ends with the batch. */
 DLPI_COLD static void dlpi_warn_lengths(dlp_pipe *p, uint32_t s, bool last) {
     const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    const uint64_t before = p->warnings.rows;
+    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        for (uint32_t r = 0; p->items.at[f].f.ragged && r < n; r++)
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++)
             if (dlpi_fate_state(rec[r]) == DLPI_ROW_OK) p->warnings.lengths[f] += length[r];
+        if (before == 0 && p->warnings.rows > 0 && p->warnings.lengths[f] == 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu64 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, p->warnings.rows);
     }
-    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
     if (last || p->warnings.rows >= DLPI_ROOM_ROWS) dlpi_warn_rooms(p);
 }
 
@@ -49999,7 +49924,6 @@ DLPI_COLD static void dlpi_warn_short(dlp_pipe *p, uint64_t n, uint64_t batch) {
 DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
     const bool lengths = !p->lends && p->items.any_ragged != 0 && !p->warnings.rooms_seen;
     const bool last = (batch->flags & DLP_BATCH_LAST) != 0;
-    if (lengths && p->warnings.rows == 0) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     if (lengths) dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), last);
     p->warnings.first_seen = !lengths || p->warnings.rooms_seen;
 #ifndef DLPIPE_NO_PARTS
@@ -50030,22 +49954,15 @@ static void dlpi_dtype_name(dlp_dtype t, char *to, size_t size) {
         snprintf(to, size, "%s%" PRIu32, kinds[code < 6 ? code : 3], bits);
 }
 
-/* Write the names of a batch's fields, with commas between them, as far as there is room. */
-static void dlpi_field_names(const dlp_batch *b, char *to, size_t size) {
-    size_t n = 0;
-    to[0] = 0;
-    for (uint32_t f = 0; f < b->n_fields && n + 36 < size; f++)
-        n +=
-            (size_t)snprintf(to + n, size - n, "%s\"%.31s\"", f > 0 ? ", " : "", b->fields[f].name);
-}
-
 /* Tell why a field cannot be read, in the record of the batch, or by the batch map that runs. t:
    the field of this name; NULL: there is none. Returns NULL. */
 DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, const dlp_tensor *t,
                                       dlp_dtype dtype) {
-    char names[200], is[24], want[24];
+    char names[200] = "", is[24], want[24];
     dlp_error e;
-    dlpi_field_names(b, names, sizeof names);
+    for (uint32_t f = 0, n = 0; f < b->n_fields && n + 36 < sizeof names; f++)
+        n += (uint32_t)snprintf(names + n, sizeof names - n, "%s\"%.31s\"", f > 0 ? ", " : "",
+                                b->fields[f].name);
     dlpi_dtype_name(t != NULL ? t->dtype : dtype, is, sizeof is);
     dlpi_dtype_name(dtype, want, sizeof want);
     if (name == NULL)
@@ -50364,34 +50281,6 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
 }
 #endif /* DLPIPE_NO_TUNE */
 
-DLPI_COLD
-DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
-    const dlpi_stage *st;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started && p->err.code != 0) return p->err.code;
-    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
-    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    st = &p->stages[stage];
-    *out = st->w;
-    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
-    out->name = st->name;
-    return DLP_OK;
-}
-
-#ifndef DLPIPE_NO_PARTS
-#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
-#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
-
-/* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
-   wrong the number has no meaning. */
-DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++)
-        sum = dlpi_sum(sum, dlpi_field_item_bytes(&ds->fields[i]));
-    return dlpi_times(sum, rows);
-}
-#endif /* DLPIPE_NO_PARTS */
-
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
    pack; or NULL. windows: items of the windows before and behind the pack, or 0. Returns a stage
@@ -50425,26 +50314,20 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (x->bounds != NULL) x->bounds[x->n] = end;
 }
 
-/* Note the segments of a row with n bounds and `tokens` tokens. Returns false if the bounds are not
-   valid: the consumer may have written over them. */
-static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
-    const int32_t from = x->end;
-    for (int64_t i = 0; i < n; i++) {
-        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
-        dlpi_flat_end(x, from + bounds[i]);
-    }
-    dlpi_flat_end(x, from + tokens);
-    return true;
-}
-
-/* Note the segments of all rows of a batch. A padding row is one segment of `tokens` tokens.
-   Returns false if the bounds of a row are not valid. */
+/* Note the segments of all rows of a batch, each of `tokens` tokens. A padding row is one segment.
+   Returns false if the bounds of a row are not valid: the consumer may have written over them. */
 static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
                            int32_t tokens) {
     const int32_t *row = bounds->data;
     if (x->bounds != NULL) x->bounds[0] = 0;
-    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
-        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
+    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1]) {
+        const int32_t from = x->end;
+        for (int64_t i = 0; b->valid[r] && i < bounds->shape[1]; i++) {
+            if (row[i] < x->end - from || row[i] > tokens) return false;
+            dlpi_flat_end(x, from + row[i]);
+        }
+        dlpi_flat_end(x, from + tokens);
+    }
     return true;
 }
 
@@ -50512,43 +50395,32 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
     }
 }
 
-/* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
-   copy them unless views lie in place. Returns 0 or a failure's code. */
-static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+/* Load the run of rows that has gathered in l, if there is one. If the user's memory has the rows
+   already, tell `load` of them, and copy them unless views lie in place. Returns 0 or a failure's
+   code. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
     const void *there[DLP_MAX_FIELDS];
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
+    if (l->c.count == 0) return 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        there[f] = d->chunks.rows_at(d->chunks.user, l->c.index, f);
+        const uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        there[f] = d->chunks.rows_at != NULL ? d->chunks.rows_at(d->chunks.user, l->c.index, f)
+                                             : (uint8_t *)it->data[f] + l->at * bytes;
         l->data[f] = (void *)(uintptr_t)there[f];
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
+        if (d->chunks.rows_at == NULL && !d->chunks.writes_all_bytes)
+            memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
     if (d->chunks.load) rc = d->chunks.load(d->chunks.user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
+    if (rc == 0 && d->chunks.rows_at != NULL && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
-}
-
-/* Load the run of rows that has gathered in l, if there is one. Returns 0 or a failure's code. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    if (d->chunks.rows_at != NULL) return dlpi_load_there(l, it);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->chunks.writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->chunks.load(d->chunks.user, &shown);
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
@@ -50635,55 +50507,6 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
 }
 #endif /* DLPIPE_NO_SPLIT */
 
-#ifndef DLPIPE_NO_PARTS
-/* Return how many parts the source of a load has. 0: no source says it. */
-DLPI_COLD
-static uint64_t dlpi_load_counts(const dlp_node_load *d) {
-    dlp_node_load of = *d;
-    if (d->source == NULL || d->source->parts == NULL) return 0;
-    d->source->parts(d->source, &of);
-    return of.n_parts;
-}
-
-/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
-
-/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    const dlp_node_load d = x->part;
-    uint64_t items = 0;
-    int rc = dlpi_parts_bounds(p, st, &d);
-    if (rc != DLP_OK) return rc;
-    x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
-    if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
-    for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
-        rc = dlpi_parts_count_one(p, st, &d, i, DLPI_MAX_ITEMS - x->firsts[i], &items);
-        x->firsts[i + 1] = x->firsts[i] + items;
-        if (items > x->part.max_items) x->part.max_items = items;
-    }
-    return rc;
-}
-
-/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
-    dlpi_expand *x = st->self;
-    uint64_t *id = &x->found.d.manifest_id;
-    const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
-    int rc;
-    x->part = *d;
-    rc = counts ? dlpi_found_bounds(p, st, d) : dlpi_expand_take_counts(p, x, st);
-    if (rc != DLP_OK) return rc;
-    x->part.items = NULL;
-    x->found.d.load = d->load;
-    x->found.most_items = x->part.max_items;
-    x->found.plan.n_inputs = d->n_parts;
-    *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
-    if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
-    return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
-}
-#endif /* DLPIPE_NO_PARTS */
-
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
    All rows are checked first: their names, the rows that they take records from, and the fields
@@ -50713,14 +50536,6 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if a second out or another program takes batches, beside the consumer. */
-DLPI_COLD
-static bool dlpi_table_shared(const dlpi_table *t) {
-    const dlp_node *last = &t->nodes[t->n - 1];
-    return t->p->sharing->programs ||
-           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
-}
-
 /* True if a row is a cache or window of the documents of a pack, which is next. A window may stand
    between a cache and the pack. */
 DLPI_COLD
@@ -50731,14 +50546,12 @@ static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
     return row > node && row < end && row->verb == DLP_PACK;
 }
 
-/* True if a window stands directly behind row i, or behind a cache that does. The items of the rows
-   up to row i then lie in cells. */
+/* Return the window that stands directly behind row i, or behind a cache that does; else NULL. */
 DLPI_COLD
-static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
-    const dlp_node *row = &t->nodes[i], *next = row + 1, *end = t->nodes + t->n;
-    const bool items = (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0 || row->verb == DLP_PUSH;
-    if (next < end && next->verb == DLP_CACHE) next++;
-    return items && next < end && next->verb == DLP_WINDOW;
+static const dlp_node *dlpi_table_window(const dlpi_table *t, uint32_t i) {
+    const dlp_node *row = &t->nodes[i] + 1, *end = t->nodes + t->n;
+    if (row < end && row->verb == DLP_CACHE) row++;
+    return row < end && row->verb == DLP_WINDOW ? row : NULL;
 }
 
 /* Return how many rows there are up to the last one that makes items, or up to a cache or window
@@ -50749,7 +50562,9 @@ static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
-    const dlp_node *rows = t->nodes;
+    const dlp_node *rows = t->nodes, *last = rows + t->n - 1;
+    const bool shared = /* a second out or another program takes batches, beside the consumer */
+        t->p->sharing->programs || (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
     for (; i < t->n &&
@@ -50763,8 +50578,10 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    if (dlpi_table_windowed(t, i - 1)) return i;
-    if (n == 0 && rows->verb == DLP_PUSH && dlpi_table_shared(t)) return 1;
+    if ((rows[i - 1].verb == DLP_PUSH || (dlpi_verb_of(t, &rows[i - 1])->is & DLPI_NODE_ITEMS)) &&
+        dlpi_table_window(t, i - 1) != NULL)
+        return i;
+    if (n == 0 && rows->verb == DLP_PUSH && shared) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -50832,14 +50649,6 @@ DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dl
     }
     if (say != NULL) dlpi_policy_take(&w, say);
     return w;
-}
-
-/* Note in *to what a row says of its failures. */
-DLPI_COLD
-static void dlpi_row_note(const dlp_node *node, dlpi_table_row *to) {
-    dlpi_copy_text(to->name, sizeof to->name, node->name);
-    to->policy = dlpi_policy_of(&node->workers);
-    to->own = dlpi_policy_given(&node->workers);
 }
 
 /* ---- checks of all rows, before any row is added ---- */
@@ -50994,21 +50803,17 @@ static void dlpi_nodes_transfer(dlp_nodes *to, const dlp_device *device, int32_t
 #ifndef DLPIPE_NO_PARTS
 /* ---- a list of a range of the source; a map of batches with fields ---- */
 
-/* Let the order of a list run over n items, from item `first` on. */
-DLPI_COLD
-static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
-    d->subset = dlpi_order_range;
-    d->n_subset = n;
-    d->function_user = (void *)(uintptr_t)first;
-    d->function_id = dlpi_absorb(dlpi_absorb(d->function_id, first), ~n); /* for states */
-}
-
 /* Return how many items, or parts, the source behind a list has. It is that of a load, or the first
    one of the list's fetch rows. 0: no source says it. */
 DLPI_COLD
 static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
     const dlp_node *row = node + 1, *end = t->nodes + t->n;
-    if (row < end && row->verb == DLP_LOAD) return dlpi_load_counts(&row->load);
+    if (row < end && row->verb == DLP_LOAD) {
+        dlp_node_load of = row->load;
+        if (of.source == NULL || of.source->parts == NULL) return 0;
+        of.source->parts(of.source, &of);
+        return of.n_parts;
+    }
     while (row < end && row->verb == DLP_FETCH && row->fetch.source == NULL) row++;
     if (row == end || row->verb != DLP_FETCH || row->fetch.of != 0) return 0;
     return row->fetch.source->dataset != NULL ? row->fetch.source->dataset->n_items : 0;
@@ -51041,7 +50846,10 @@ static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
                            "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the source "
                            "has %" PRIu64 " items; lower list.first or list.n_items",
                            l->first, n, all);
-    dlpi_order_in_range(s, l->first, n);
+    s->subset = dlpi_order_range;
+    s->n_subset = n;
+    s->function_user = (void *)(uintptr_t)l->first;
+    s->function_id = dlpi_absorb(dlpi_absorb(s->function_id, l->first), ~n); /* for states */
     t->n_items = all > 0 ? all : l->first + n;
     return DLP_OK;
 }
@@ -51061,23 +50869,6 @@ static int dlpi_batch_map_given(dlpi_table *t, const dlp_node *node) {
 #endif /* DLPIPE_NO_PARTS */
 
 /* ---- list: the sampler and the epochs ---- */
-
-DLPI_COLD
-static int dlpi_node_repeat(dlpi_table *t) {
-    t->p->node = "repeat";
-    return dlpi_add_repeat(t->p);
-}
-
-/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns 0
-   or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
-    const int rc = dlpi_within(t->p, node->name, "list.order.threaded", s->threaded, 0, 0,
-                               "0; set workers.num_workers of the list");
-    if (rc != DLP_OK || s->seed == 0 || t->d->seed == 0 || s->seed == t->d->seed) return rc;
-    return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
-                    (int64_t)s->seed);
-}
 
 /* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
    Nothing is done if function_id is the user's number of an order. Returns 0 or a DLP_ERR code. */
@@ -51100,7 +50891,7 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
-    int rc;
+    int rc = DLP_OK;
     t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
@@ -51117,7 +50908,12 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
                            "the mix has seed %" PRIu64 ", and the pipe has seed %" PRIu64
                            "; set both alike%s",
                            s->seed, t->d->seed, later ? "" : ", or only the mix's");
-    if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
+    if (s->threaded != 0)
+        return dlpi_bad(t->p, node->name, "list.order.threaded",
+                        "0; set workers.num_workers of the list", s->threaded);
+    if (s->seed != 0 && t->d->seed != 0 && s->seed != t->d->seed)
+        return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
+                        (int64_t)s->seed);
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
     if (t->load != NULL && !plain)
@@ -51162,8 +50958,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
                         "0 before a load node, and with n_items, first, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
-    rc = dlpi_add_sampler(t->p, &s);
-    return rc < 0 ? rc : dlpi_node_repeat(t);
+    return dlpi_add_sampler(t->p, &s);
 }
 
 /* ---- fetch, map: what writes the fields of items ---- */
@@ -51183,41 +50978,41 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
-/* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
+/* Write into *f and *ds what a fetch row says, itself or by its source. Returns 0 or a DLP_ERR
+   code. */
 DLPI_COLD
-static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_source *f) {
-    const dlp_source *source = node->fetch.source;
-    int rc;
-    if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "source.dataset.fields",
-                            "an array of n_fields fields");
-    *f = *source;
-    rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
-    if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "source.dataset.n_fields", source->dataset->n_fields, 1,
-                       DLP_MAX_FIELDS, "1..16");
-}
-
-/* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_source *f) {
+static int dlpi_fetch_said(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
+    const bool own = d->source == NULL;
     bool none = d->async == NULL && d->fetch == NULL;
+    int rc;
 #ifndef DLPIPE_NO_RUNS
     none = none && d->fetch_rows == NULL;
 #endif /* DLPIPE_NO_RUNS */
-    if (none)
+    if (own && none)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
-    if (d->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
-    f->batch_pool = d->batch_pool;
+    if (!own && d->source->dataset == NULL)
+        return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
+    *f = own ? (dlp_source){.batch_pool = d->batch_pool} : *d->source;
     if (d->async != NULL) f->async = *d->async;
-    f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
-                 : d->in_flight > 1 ? DLP_FETCH_THREADS
-                                    : DLP_FETCH_SEQUENTIAL;
-    return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+    if (own)
+        f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
+                     : d->in_flight > 1 ? DLP_FETCH_THREADS
+                                        : DLP_FETCH_SEQUENTIAL;
+    *ds = !own ? *d->source->dataset
+               : (dlp_dataset){.fields = d->fields,
+                               .n_fields = d->n_fields,
+                               .writes_all_bytes = (uint32_t)d->writes_all_bytes,
+                               .fetch = d->fetch,
+                               .fetch_rows = d->fetch_rows,
+                               .user = d->user};
+    if (ds->fields == NULL)
+        return dlpi_missing(t->p, node->name, own ? "fetch.fields" : "source.dataset.fields",
+                            "an array of n_fields fields");
+    rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
+    if (rc != DLP_OK) return rc;
+    return dlpi_within(t->p, node->name, own ? "fetch.n_fields" : "source.dataset.n_fields",
+                       ds->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
 /* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
@@ -51247,7 +51042,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* Write the dataset of a fetch row into *ds. Returns 0 or a DLP_ERR code. */
+/* Count the items of the dataset *ds of a fetch row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
@@ -51257,16 +51052,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->dataset
-                            : (dlp_dataset){.n_items = t->load == NULL ? n
-                                                       : t->fetched    ? DLPI_MAX_ITEMS
-                                                                       : 0,
-                                            .fields = d->fields,
-                                            .n_fields = d->n_fields,
-                                            .writes_all_bytes = (uint32_t)d->writes_all_bytes,
-                                            .fetch = d->fetch,
-                                            .fetch_rows = d->fetch_rows,
-                                            .user = d->user};
+    if (d->source == NULL) ds->n_items = t->load == NULL ? n : t->fetched ? DLPI_MAX_ITEMS : 0;
     if (told && ds->n_items != n)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->list->name, l->mix != NULL ? "list.mix" : "list.n_items",
@@ -51286,8 +51072,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, 
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    *f = (dlp_source){.fetcher = DLP_FETCH_SEQUENTIAL};
-    rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    rc = dlpi_fetch_said(t, node, f, ds);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
@@ -51331,17 +51116,6 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
         if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
     return !dlpi_workers_given(&rest);
-}
-
-/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
-   its own, which refuses it. */
-DLPI_COLD
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
-                              const dlp_dataset *ds) {
-    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
-                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
-                       ds->writes_all_bytes <= 1 && !ds->open_end && ds->fetch_rows == NULL;
-    return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
 /* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
@@ -51393,10 +51167,15 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
-    if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(
-            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
-            ds.fields, ds.n_fields);
+    if (t->fetched && t->load == NULL && node->fetch.source == NULL && node->fetch.of == 0 &&
+        f.fetcher == DLP_FETCH_SEQUENTIAL && f.batch_pool == 0 && ds.writes_all_bytes <= 1 &&
+        !ds.open_end && ds.fetch_rows == NULL && dlpi_row_chains(t, node))
+        return dlpi_row_chain(/* a wrong desc gets a stage of its own, which refuses it */
+                              t, node,
+                              (dlpi_op){.fn.call = ds.fetch,
+                                        .user = ds.user,
+                                        .own = (uint8_t)ds.n_fields},
+                              ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {
@@ -51415,18 +51194,7 @@ static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
-DLPI_COLD
-static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
-    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
-}
-
 /* ---- map ---- */
-
-DLPI_COLD
-static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
-    *n = node->map.n_fields;
-    return node->map.fields;
-}
 
 /* Check that a map row has the callback of its place alone: item before the batch, batch behind it.
    Returns 0 or a DLP_ERR code. */
@@ -51502,8 +51270,7 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
-    return rc < 0 ? rc : dlpi_node_repeat(t);
+    return dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
 }
 
 /* Add the stages of a push row: sampler, repeat, and the fetch that takes pushed items. If later
@@ -51565,16 +51332,13 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
     const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
-    if (alike) g = dlpi_fetch_fields(before, &m);
-    alike = alike && n == m;
-    for (uint32_t i = 0; i < n && alike; i++)
-        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
-    return alike ? DLP_OK
-                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "fields end in \"%s\": fetches of the mix must follow each other "
-                               "and have the same fields",
-                               map->name);
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields end in \"%s\": fetches of the mix must follow each other "
+                       "and have the same fields",
+                       map->name);
 }
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
@@ -51650,11 +51414,12 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     return DLP_OK;
 }
 
+/* Return the *n fields that a row adds to those of the rows above it; NULL: it adds none. */
 DLPI_COLD
-static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
-    const dlpi_verb *verb = dlpi_verb_of(t, row);
-    *n = 0;
-    return verb->fields != NULL ? verb->fields(row, n) : NULL;
+static const dlp_field *dlpi_row_fields(const dlp_node *row, uint32_t *n) {
+    if (row->verb == DLP_FETCH && row->fetch.of <= 1) return dlpi_fetch_fields(row, n);
+    *n = row->verb == DLP_MAP ? row->map.n_fields : 0; /* a mix has fields once */
+    return row->verb == DLP_MAP ? row->map.fields : NULL;
 }
 
 /* Return the first row between the present map and the cells of makers, a push, or a zip or mix
@@ -51690,7 +51455,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                            "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_row_fields(t, row, &n);
+        const dlp_field *f = dlpi_row_fields(row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -51701,7 +51466,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     }
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
-        dlpi_row_fields(t, row, &n);
+        dlpi_row_fields(row, &n);
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");
@@ -51719,11 +51484,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 /* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
    may stand between. */
 DLPI_COLD
-static const dlp_node *dlpi_window_row(const dlpi_table *t) {
-    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
-    if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node : NULL;
-}
+static const dlp_node *dlpi_window_row(const dlpi_table *t) { return dlpi_table_window(t, t->at); }
 
 /* Return the items of that window, or 0. */
 DLPI_COLD
@@ -51819,22 +51580,10 @@ static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity
     return d->source;
 }
 
-/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
-   0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    if (dlpi_workers_given(&node->load.workers))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set in load, must be 0; set workers of the node instead");
-    return DLP_OK;
-}
-
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
-    const int rc = dlpi_load_own(t, node);
     *d = node->load;
-    if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -51862,6 +51611,44 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if (st == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
 }
+
+/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
+
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
+    const dlp_node_load d = x->part;
+    uint64_t items = 0;
+    int rc = dlpi_parts_bounds(p, st, &d);
+    if (rc != DLP_OK) return rc;
+    x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
+    if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
+        rc = dlpi_parts_count_one(p, st, &d, i, DLPI_MAX_ITEMS - x->firsts[i], &items);
+        x->firsts[i + 1] = x->firsts[i] + items;
+        if (items > x->part.max_items) x->part.max_items = items;
+    }
+    return rc;
+}
+
+/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
+    dlpi_expand *x = st->self;
+    uint64_t *id = &x->found.d.manifest_id;
+    const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
+    int rc;
+    x->part = *d;
+    rc = counts ? dlpi_found_bounds(p, st, d) : dlpi_expand_take_counts(p, x, st);
+    if (rc != DLP_OK) return rc;
+    x->part.items = NULL;
+    x->found.d.load = d->load;
+    x->found.most_items = x->part.max_items;
+    x->found.plan.n_inputs = d->n_parts;
+    *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
+    if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
+    return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
+}
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_PARTS
@@ -51872,9 +51659,8 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
-    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
-    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
-    uint32_t n_joined;
+    const dlp_node *joins; /* the zip or mix that they are behind; NULL: none. The first level has
+                              the fields of its rows then */
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
@@ -51907,13 +51693,6 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
 
-/* True if the source of this fetch row says that DLP_SKIP leaves items out. */
-DLPI_COLD
-static bool dlpi_fetch_filters(const dlp_node *node) {
-    const dlp_source *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
-}
-
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 DLPI_COLD
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
@@ -51944,20 +51723,12 @@ static int dlpi_makers_op(dlpi_table *t, const dlp_node *node, dlpi_makers *m, d
     return DLP_OK;
 }
 
-/* Refuse a row that would begin one level more than a cell has. Returns a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
-    return dlpi_node_bad(t, node,
-                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
-                         "three at most");
-}
-
 #define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
 
-/* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
+/* Take a load. Behind a push or other rows each item is a part, whose items the next row fetches.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, load.items), 0, 0, DLPI_NO_PARTS},
         {DLPI_AT(dlp_node, load.count), 0, 0, DLPI_NO_PARTS},
@@ -51971,25 +51742,20 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_node_load *d = &node->load;
     int rc;
+    if (node == m->rows && m->push == NULL) {
+        m->load = node;
+        return dlpi_load_desc(t, node, &m->part);
+    }
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
-    if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
     l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     return DLP_OK;
-}
-
-DLPI_COLD
-static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (node != m->rows || m->push != NULL) return dlpi_makers_loads(t, node, m);
-    m->load = node;
-    return dlpi_load_desc(t, node, &m->part);
 }
 
 /* Check that an asynchronous source has its two calls. Returns 0 or a DLP_ERR code. */
@@ -52024,33 +51790,24 @@ static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
     return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
 }
 
-/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
-   Returns 0 or a DLP_ERR code. */
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op, which
+   reads by requests, or one item after the other. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                           const dlp_source *f) {
-    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
-    if (!dlpi_fetch_row_many(node)) return DLP_OK;
-    if (dlpi_fetch_requests(f))
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f), many = !reads && dlpi_fetch_row_many(node);
+    const int rc = reads ? dlpi_async_check(t->p, node->name, &f->async) : DLP_OK;
+    if (many && dlpi_fetch_requests(f))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
                            node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
                            "\"%s\" stands behind \"%s\", which makes many items of one request; "
                            "move its row up",
                            node->name, dlpi_makers_many(m));
-    return dlpi_node_bad(t, node,
-                         "is a second fetch before makers; give it async, or leave in_flight out "
-                         "and set more num_workers");
-}
-
-/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
-   0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_source *f, const dlp_dataset *ds) {
-    const bool reads = dlpi_later_reads(m, f);
-    const int rc = dlpi_later_many(t, node, m, f);
-    if (rc != DLP_OK) return rc;
-    if (node->fetch.source == NULL) return DLP_OK;
+    if (many)
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it async, or leave in_flight "
+                             "out and set more num_workers");
+    if (rc != DLP_OK || node->fetch.source == NULL) return rc;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
@@ -52077,17 +51834,6 @@ static void dlpi_later_slow(const dlpi_table *t, const dlp_node *node) {
               node->name);
 }
 
-/* Take what the source of a later fetch row, which says f, says of itself. */
-DLPI_COLD
-static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
-                              const dlp_source *f) {
-    const dlp_source *source = node->fetch.source;
-    dlpi_makers_id(m, source->id);
-    if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
-        dlpi_later_slow(t, node);
-}
-
 /* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
    source has a worker_init. f: what the row says. of: 1 + the dataset of several that it fetches,
    or 0. Returns 0 or a DLP_ERR code. */
@@ -52098,7 +51844,11 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     const bool enters = source != NULL && source->workers.worker_init != NULL;
     const bool reads = of == 0 && dlpi_later_reads(m, f);
     dlpi_later *l = &m->later[m->n_later];
-    if (source != NULL) dlpi_later_source(t, node, m, f);
+    if (source != NULL) dlpi_makers_id(m, source->id);
+    if (source != NULL && source->dataset->warning != NULL)
+        dlpi_warn(t->p, "%s", source->dataset->warning);
+    if (source != NULL && dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
+        dlpi_later_slow(t, node);
     if (!enters && !reads) return DLP_OK;
     if (m->n_later == DLPI_LATER)
         return dlpi_node_bad(t, node,
@@ -52125,8 +51875,6 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
 DLPI_COLD
 static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
                          const dlp_dataset *ds) {
-    const dlp_field *f = m->fields[0];
-    bool alike = m->n_of == 0 || ds->n_fields == m->n_fetched;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -52144,20 +51892,11 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    for (uint32_t i = 0; alike && m->n_of > 0 && i < ds->n_fields; i++)
-        alike =
-            dlpi_fields_alike(&ds->fields[i], &f[i]) && strcmp(ds->fields[i].name, f[i].name) == 0;
-    if (alike) return DLP_OK;
+    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                        "fields differ from those of \"%s\"; give all datasets the same fields",
                        m->rows->name);
-}
-
-/* True if a fetch row is one of several, each of a dataset of its own. */
-DLPI_COLD
-static bool dlpi_of_several(const dlpi_table *t, const dlp_node *node) {
-    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
-    return node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2);
 }
 
 /* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
@@ -52188,6 +51927,7 @@ static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
+    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
     dlp_source f = {.fetcher = DLP_FETCH_SEQUENTIAL};
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
@@ -52196,18 +51936,21 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, node,
                              "stands before makers, whose inputs are fetched one by one; give it "
                              "fetch, and no fetch_rows");
-    if (dlpi_of_several(t, node) && (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK) return rc;
+    if ((node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2)) &&
+        (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK)
+        return rc;
     if (node->fetch.of > 1) return DLP_OK;
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
+        dlpi_level *l = &m->level[m->n_levels - 2];
         if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
-        m->level[m->n_levels - 2].maker.writes_all_bytes = node->fetch.writes_all_bytes;
-        m->level[m->n_levels - 2].fetch = ds.fetch;
-        m->level[m->n_levels - 2].fetch_user = ds.user;
-        m->level[m->n_levels - 2].fetch_row = dlpi_row_named(t->p, node->name);
-        m->level[m->n_levels - 1].n_made = ds.n_fields;
+        l[0].maker.writes_all_bytes = node->fetch.writes_all_bytes;
+        l[0].fetch = ds.fetch;
+        l[0].fetch_user = ds.user;
+        l[0].fetch_row = dlpi_row_named(t->p, node->name);
+        l[1].n_made = ds.n_fields;
         return dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     }
     if (m->load == node - 1 || node == m->rows) {
@@ -52238,7 +51981,6 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
@@ -52265,7 +52007,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
    if the fetch filters. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
+    if (node->filter.keep == NULL && m->fetch != NULL && m->input.filter == 1) return DLP_OK;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     dlpi_makers_id(m, node->filter.id);
@@ -52274,36 +52016,31 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
         (dlpi_op){.fn.keep = node->filter.keep, .user = node->filter.user, .how = DLPI_OP_KEEP});
 }
 
-/* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
-    return dlpi_bad(t->p, node->name, "expand.shuffle_items",
-                    "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
-}
-
 /* Take an expand row into *m: it begins the next level. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
     const dlp_node_expand d = node->expand;
+    const dlp_node *shuffles = m->maker != NULL && m->maker->expand.shuffle_items != 0 ? m->maker
+                               : m->maker != NULL || m->load != NULL                   ? node
+                                                                                       : NULL;
     int rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
     if (rc != DLP_OK) return rc;
-    if (m->maker != NULL && m->maker->expand.shuffle_items)
-        return dlpi_makers_shuffled(t, m->maker);
-    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
-        return dlpi_makers_shuffled(t, node);
+    if (shuffles != NULL && shuffles->expand.shuffle_items != 0)
+        return dlpi_bad(t->p, shuffles->name, "expand.shuffle_items",
+                        "0 beside other makers; shuffle by a window node",
+                        shuffles->expand.shuffle_items);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;
     m->level[l].row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
-    return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
-                          : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
+    return dlpi_makers_widen(t, node, m, d.n_fields > 0 ? d.fields : m->fields[l],
+                             m->level[l + 1].n_made);
 }
 
 /* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
@@ -52316,6 +52053,11 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                          t->p, node->name, "map.ends",
                          "after pack, whose rows have tokens alone: let fields end before it")
                    : dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
+    if (m->n_levels == DLPI_LEVELS &&
+        (node->verb == DLP_EXPAND || node->verb == DLP_LOAD || dlpi_node_ends(node)))
+        return dlpi_node_bad(t, node,
+                             "is the fourth expand, or map in which fields end, of a cell; a cell "
+                             "has three at most");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -52335,20 +52077,6 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
                         "0 before a pack, which takes documents in their order",
                         m->maker->expand.shuffle_items);
-    return DLP_OK;
-}
-
-/* Let *by be the row that says the workers, of itself and `node`, which share workers. It is the
-   row that says more, or the first of two. Returns 0, or a DLP_ERR code if both name workers. */
-DLPI_COLD
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
-    const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&(*by)->workers);
-    if (says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, node->name, "workers",
-            "workers is set in \"%s\", too, and both share workers; set it in one of the two",
-            (*by)->name);
-    if (says > before) *by = node;
     return DLP_OK;
 }
 
@@ -52384,8 +52112,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
         m->input.writes_all_bytes = 1;
-        m->n_fetched = m->n_joined;
-        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+        m->n_fetched = m->n_fields[0];
+        return DLP_OK;
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
@@ -52396,20 +52124,27 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
-/* Take all rows of *m, with their capacity and workers. Returns 0 or a DLP_ERR code. */
+/* Take all rows of *m, with their capacity and workers. The rows share workers: the row that says
+   more says them, or the first of two. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&by->workers);
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
-        if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
+        if (node != by && says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "workers",
+                "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+                by->name);
+        if (says > before) by = node;
     }
     if (m->n > 0) m->workers = by->workers;
     m->drops = NULL;
@@ -52501,11 +52236,11 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Return the row that names the stage: the pack or last expand, else the first filter, else the
-   first row. Behind a push there may be no row. */
+   first row. Behind a push, a zip or a mix there may be no row. */
 DLPI_COLD
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     static const dlp_node pushed = {.name = "records"};
-    if (m->n == 0) return &pushed;
+    if (m->n == 0) return m->joins != NULL ? m->joins : &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -52513,19 +52248,26 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* Add the stage that makes items. Returns a stage number or a DLP_ERR code. */
+/* Add the stage that makes items, or let `behind`, the stage of a zip or mix, make them. behind may
+   be NULL. Returns a stage number or 0, or a DLP_ERR code. */
 DLPI_COLD
-static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = dlpi_makers_name(m);
+static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m, dlpi_stage *behind) {
     dlp_workers_desc w = m->workers;
-    dlpi_stage *st;
+    dlpi_stage *st = behind;
+    int rc;
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
-    t->p->node = node->name;
-    if (node->verb == DLP_PACK)
-        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->windows);
-    if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
-    return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
+    t->p->node = dlpi_makers_name(m)->name;
+    if (m->pack != NULL)
+        return t->ops->pack(t->p, behind, &m->pack->pack, &w, m->capacity, m->windows);
+    if (st == NULL) st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w);
+    if (st == NULL) return t->p->err.code;
+    st->ops = &dlpi_expand_ops;
+    rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
+    return behind != NULL ? rc : dlpi_added(t->p, st, rc);
 }
+
+#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
+#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
 
 /* Return how many workers copy items into rows if the table does not say it. They take the cores
    that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
@@ -52545,10 +52287,13 @@ DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    uint64_t bytes;
+    uint64_t bytes =
+        0; /* of a batch; without a meaning if fields are wrong, which are not checked */
     int32_t n;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    bytes = dlpi_filter_bytes(made, batch->batch.batch_size);
+    for (uint32_t i = 0; made->fields != NULL && i < made->n_fields && i < DLP_MAX_FIELDS; i++)
+        bytes = dlpi_sum(bytes, dlpi_field_item_bytes(&made->fields[i]));
+    bytes = dlpi_times(bytes, batch->batch.batch_size);
     n = dlpi_copiers(t->p, w, bytes);
     if (bytes <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
@@ -52576,11 +52321,14 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels and the id to x, and the fields of the levels above the first to all[]. Returns
-   how many fields these are. */
+/* Copy the levels and the id to x, and the fields of the levels above the first to all[], *n of
+   them. Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind
+   makes other items of them. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
-    uint32_t n = 0;
+static int dlpi_makers_give(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x, dlp_field *all,
+                            uint32_t *n) {
+    const dlpi_level *made = NULL;
+    *n = 0;
     x->n_levels = m->n_levels;
     x->n_fetched = m->n_fetched;
     x->found.d.manifest_id = m->id;
@@ -52592,24 +52340,16 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
-        if (m->level[i - 1].ends == 0) {
-            x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
-            x->found.max_bytes = m->level[i - 1].maker.max_bytes;
+        const dlpi_level *l = &m->level[i - 1];
+        x->has_rooms |= l->ends != 0;
+        if (l->ends == 0) {
+            x->found.plan.shuffle_items = l->maker.shuffle_items != 0;
+            x->found.max_bytes = l->maker.max_bytes;
         }
-        x->level[i].first = n;
+        x->level[i].first = *n;
         x->level[i].n = m->n_fields[i];
-        memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
-        n += m->n_fields[i];
-    }
-    return n;
-}
-
-/* Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind makes
-   other items of them. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
-    const dlpi_level *made = NULL;
-    for (const dlpi_level *l = m->level; l + 1 < m->level + m->n_levels; l++) {
+        memcpy(all + *n, m->fields[i], m->n_fields[i] * sizeof *all);
+        *n += m->n_fields[i];
         if (l->maker.expand == NULL) continue;
         if (made != NULL && made->maker.max_bytes > 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, made->row->name, "expand.max_bytes",
@@ -52626,9 +52366,9 @@ DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
-    const uint32_t n = dlpi_makers_give(m, x, all);
     const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
-    int rc = dlpi_makers_bytes(t, m);
+    uint32_t n;
+    int rc = dlpi_makers_give(t, m, x, all, &n);
     if (rc == DLP_OK && window != NULL)
         rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
                                 &x->found.plan);
@@ -52637,7 +52377,6 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
     if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)
         x->found.plan.rule = DLPI_LIST_DRAWN; /* a mix goes on behind its epoch */
-    for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
     if (m->pack != NULL && m->load == NULL && m->n_levels == 1 && m->cache == NULL)
         return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
@@ -52647,42 +52386,38 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows. Returns a stage number or a
-   DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
+   they have one. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
+    int rc;
     t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
-    return dlpi_copies_add(t, &m->workers, &made, &m->f);
+    rc = dlpi_copies_add(t, &m->workers, &made, &m->f);
+    if (rc < 0 || m->cache == NULL) return rc;
+    t->p->node = m->cache->name;
+    return dlpi_verb_of(t, m->cache)->add(t, m->cache);
 }
 
-/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
-                           uint32_t in_flight) {
-    dlpi_expand *x = st->self;
-    const int rc = dlpi_async_check(p, st->name, async);
-    if (rc != DLP_OK) return rc;
-    if (st->w.num_workers == 0) return dlpi_async_inline(p, st->name);
-    x->async = *async;
-    x->found.in_flight = in_flight;
-    st->in_flight = (int32_t)in_flight;
-    x->n_read = 1;
-    x->seats.n = 1;
-    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = in_flight};
-    return DLP_OK;
-}
-
-/* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
+/* Let the workers of a stage of cells read inputs into their cells by asynchronous requests.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_source *f = &m->f;
-    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
+    dlpi_expand *x = st->self;
+    const int rc = dlpi_async_check(t->p, st->name, &f->async);
+    if (rc != DLP_OK) return rc;
+    if (st->w.num_workers == 0) return dlpi_async_inline(t->p, st->name);
+    st->in_flight = dlpi_fetch_many(f->in_flight);
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
-    return rc;
+    x->async = f->async;
+    x->found.in_flight = (uint32_t)st->in_flight;
+    x->n_read = 1;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = x->found.in_flight};
+    return DLP_OK;
 }
 
 /* Give the later fetches of a stage seats beside that of its first fetch. The workers make the
@@ -52705,29 +52440,23 @@ static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
-/* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
-   the list. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
-    const int32_t first = t->nodes[1].verb;
-    const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
-    if (t->at + 1 == t->makes && (reads || first == DLP_EXPAND)) return DLP_OK;
-    return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, a push, a map, an expand or a "
-                         "filter (an expand also after the list)");
-}
-
 /* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
    stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
+    const int32_t first = t->nodes[1].verb;
     dlpi_stage *st;
-    int rc = dlpi_makers_place(t, node);
-    if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
+    int rc;
+    if (t->at + 1 != t->makes || (t->nodes->verb != DLP_PUSH && first != DLP_FETCH &&
+                                  first != DLP_LOAD && first != DLP_EXPAND))
+        return dlpi_node_bad(t, node,
+                             "must stand directly after the first fetch, a push, a map, an expand "
+                             "or a filter (an expand also after the list)");
+    rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
+    if ((rc = dlpi_makers_stage(t, &m, NULL)) < 0) return rc;
     st = &t->p->stages[rc];
     dlpi_timed_least(&st->timed, m.timed);
     dlpi_makers_arrive(t, &m, st->self);
@@ -52735,10 +52464,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     dlpi_makers_sit(&m, st);
     t->unknown = true;
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || m.cache == NULL) return rc;
-    t->p->node = m.cache->name;
-    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
+    return dlpi_makers_copies(t, &m);
 }
 #endif /* DLPIPE_NO_PARTS */
 
@@ -52808,30 +52534,66 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     return b;
 }
 
-/* Refuse a cache that does not stand directly behind the zip or mix. Returns a DLP_ERR code. */
+/* Where a row of a table with a zip or mix stands: in a branch, behind the zip or mix up to the
+   last maker, or behind that. */
+enum { DLPI_IN_BRANCH, DLPI_TO_MAKER, DLPI_BEHIND };
+
+#define DLPI_V(name) (1u << DLP_##name)
+#define DLPI_CACHE_BEHIND \
+    "keeps the items of branches, since joined rows have no numbers; write it directly behind the " \
+    "zip or mix"
+
+/* Which verbs may stand where. The first line holds that has the place and the verb. */
+static const struct dlpi_stand {
+    int where;
+    unsigned verbs;    /* a bit for each */
+    const char *words; /* what is wrong with the node; NULL: it may stand there */
+} dlpi_stands[] = {
+    {DLPI_IN_BRANCH,
+     DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
+         DLPI_V(FILTER),
+     NULL},
+    {DLPI_IN_BRANCH, DLPI_V(CACHE) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
+     "stands in a branch of a zip or mix; write it behind the row that joins the branches"},
+    {DLPI_IN_BRANCH, ~0u,
+     "stands in a branch of a zip or mix, which may have only list, push, load, fetch, map, expand "
+     "and filter"},
+    {DLPI_TO_MAKER, DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK),
+     NULL},
+    {DLPI_TO_MAKER, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
+    {DLPI_TO_MAKER, ~0u,
+     "stands between a zip or mix and a filter, expand or pack; write it behind the last of these"},
+    {DLPI_BEHIND, DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
+     NULL},
+    {DLPI_BEHIND, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
+    {DLPI_BEHIND, DLPI_V(FETCH),
+     "fetches by index, so it must stand in a branch of the zip or mix; move its row up"},
+    {DLPI_BEHIND, DLPI_V(ZIP) | DLPI_V(MIX), "is a second zip or mix; join all branches in one"},
+    {DLPI_BEHIND, ~0u,
+     "stands behind a zip or mix, where only cache, map, filter, expand, window, pack, guard, "
+     "batch, transfer and out may stand"},
+};
+
+/* Check that a row may stand where it does. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
-    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
-                       "cache \"%s\" keeps the items of branches, since joined rows have no "
-                       "numbers; write it directly behind \"%s\"",
-                       node->name, t->joins->name);
+static int dlpi_node_place(const dlpi_table *t, const dlp_node *node, int where) {
+    const struct dlpi_stand *q = dlpi_stands;
+    while (q->where != where || (q->verbs >> node->verb & 1) == 0) q++;
+    return q->words == NULL ? DLP_OK : dlpi_node_bad(t, node, q->words);
 }
 
-/* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
-   window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
+/* Check the rows behind a zip or mix. Rows up to the last maker run in the workers of the
+   branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
-    for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
-        if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
-            return dlpi_node_bad(t, node,
-                                 "stands between a zip or mix and a filter, expand or pack; write "
-                                 "it behind the last of these");
-        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
+static int dlpi_behind_check(const dlpi_table *t) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    const dlp_node *makers = b.rows + b.n;
+    for (const dlp_node *node = b.rows; node < t->nodes + t->n; node++) {
+        const int rc = dlpi_node_place(t, node, node < makers ? DLPI_TO_MAKER : DLPI_BEHIND);
+        if (rc != DLP_OK) return rc;
+        if (node + 1 < makers && node->verb == DLP_WINDOW && node[1].verb != DLP_PACK)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
+        if (node < makers && dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
@@ -52843,7 +52605,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
    of joined rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
-    const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     int rc;
     m->rows = b->rows;
     m->n = b->makers;
@@ -52856,20 +52617,54 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
     m->f = (dlp_source){.dataset = &m->input};
-    if (node == NULL) node = dlpi_makers_name(m);
-    t->p->node = node->name;
-    if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->windows);
-    } else {
-        st->ops = &dlpi_expand_ops;
-        rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
-    }
+    rc = dlpi_makers_stage(t, m, st);
     return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_SPLIT
 /* ---- split: batches that are views of a chunk ---- */
+
+/* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
+    const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
+         "1..2^48, or 0 with rows"},
+        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, n_chunks), d->rows != NULL, d->rows != NULL ? INT32_MAX : 0,
+         "1..2^31 - 1 with rows, and 0 without rows"},
+        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
+        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
+    };
+    return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
+}
+
+/* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
+   *first is NULL. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
+                           uint64_t **first) {
+    uint64_t sum = 0;
+    *first = NULL;
+    if (d->rows == NULL) return DLP_OK;
+    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
+    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
+    for (uint64_t c = 0; c < d->n_chunks; c++) {
+        uint64_t most = DLPI_MAX_ITEMS - sum;
+        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
+        if (d->rows[c] > most)
+            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
+                            (int64_t)d->rows[c]);
+        (*first)[c + 1] = sum += d->rows[c];
+    }
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
+    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
+    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
+}
 
 /* Set how many chunks may be under way, and how many of these in CPU buffers. With a device these
    are the CPU buffers, and those device buffers that the consumer does not hold. */
@@ -53024,20 +52819,8 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
     return DLP_OK;
 }
 
-/* Check that a branch of a mix has a weight in some leg. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
-                              const dlp_node_mix *d, uint32_t b) {
-    bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
-        has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
-    if (has) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
-                       "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
-                       d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
-}
-
-/* Compute the schedules of a mix, one for each leg. Returns 0 or a DLP_ERR code. */
+/* Compute the schedules of a mix, one for each leg. Each branch has a weight in some leg. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                const dlp_node_mix *d) {
@@ -53046,7 +52829,15 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     if (rc == DLP_OK && d->n_legs > 0 && d->legs == NULL)
         rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
                          "legs is NULL, and n_legs is %" PRIu32 "; give as many legs", d->n_legs);
-    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) rc = dlpi_table_weights(p, name, j, d, b);
+    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) {
+        bool has = d->weights == NULL || d->weights[b] > 0;
+        for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
+            has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
+        if (!has)
+            rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                             "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
+                             d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
+    }
     if (rc != DLP_OK) return rc;
     if (dlpi_table_leg(j, 0, 0, d->weights, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, name);
@@ -53059,38 +52850,34 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     return rc;
 }
 
-/* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
+/* Begin a branch at its list or push row. Check the list of a later branch, and take its count.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
+    const bool lists = node->verb == DLP_LIST;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), !counts && l->mix == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node, queue.deal), 0, 0, "0: the first row of the table says it"},
+        {DLPI_AT(dlp_node, list.n_items), lists && !counts && l->mix == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with a source"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && l->order != NULL && l->order->seed != 0)
-        rc = dlpi_bad(t->p, node->name, "list.order.seed",
-                      "0 in a later branch: its seed follows from the pipe's",
-                      (int64_t)l->order->seed);
-    return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
-}
-
-/* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
+    int rc;
     t->list = node;
-    t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    t->load = lists && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
     t->order = (dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     t->n_items = 0;
-    if (node->queue.deal != 0)
-        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
-                        node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
+    rc = dlpi_check_bounds(t->p, node->name, node, bounds, lists ? 4 : 1);
+    if (rc != DLP_OK || !lists) return rc;
+    if (l->order != NULL && l->order->seed != 0)
+        return dlpi_bad(t->p, node->name, "list.order.seed",
+                        "0 in a later branch: its seed follows from the pipe's",
+                        (int64_t)l->order->seed);
+    return dlpi_list_order(t, node, &t->order);
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
@@ -53232,22 +53019,15 @@ static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found 
     dlpi_seats_call(s, &st->w);
 }
 
-/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
-   list has that of the first branch already. */
-DLPI_COLD
-static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
-    const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
-    uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
-    if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
-}
-
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlpi_branch *b = &j->at[j->n];
     dlpi_stage one = *st;
+    const dlp_source *source;
     int rc;
     if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
         node->verb != DLP_EXPAND)
@@ -53262,43 +53042,28 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
-    dlpi_seats_later(&j->seats, &j->at[j->n].x, j->at[j->n].seat,
+    source = m.fetch != NULL ? m.fetch->fetch.source : NULL;
+    rc = dlpi_table_branch(t, &one, b, &m);
+    dlpi_seats_later(&j->seats, &b->x, b->seat,
                      m.workers.num_workers > 0 ? (uint32_t)m.workers.num_workers : 1);
-    dlpi_table_counts(t, &m, &j->at[j->n].x.found);
-    dlpi_table_source(&m, j);
+    dlpi_table_counts(t, &m, &b->x.found);
+    if (j->n > 0 && source != NULL && source->id != 0) /* the first list has it already */
+        b->x.found.d.manifest_id = dlpi_absorb(b->x.found.d.manifest_id, source->id);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
-   or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
-        verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0 || verb == DLP_CACHE)
-        return dlpi_node_bad(t, node,
-                             "stands in a branch of a zip or mix; write it behind the "
-                             "row that joins the branches");
-    return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, push, "
-                         "load, fetch, map, expand and filter");
-}
-
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
-   stand in a branch. Returns 0 or a DLP_ERR code. */
+   stand in a branch. Sets *n to the number of branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_table_from(const dlpi_table *t) {
+static int dlpi_table_from(const dlpi_table *t, uint32_t *n) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
         const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
-        const int rc = dlpi_node_inside(t, node);
+        const int rc = dlpi_node_place(t, node, DLPI_IN_BRANCH);
         if (rc != DLP_OK) return rc;
         lists += dlpi_node_begins(t, node);
         if (!last) continue;
@@ -53314,30 +53079,7 @@ static int dlpi_table_from(const dlpi_table *t) {
                            "from must name the last row of each branch; there are %" PRIu32 " "
                            "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
-    return DLP_OK;
-}
-
-/* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_after(const dlpi_table *t) {
-    const dlpi_behind b = dlpi_behind_rows(t);
-    const int rc = dlpi_behind_check(t, &b);
-    if (rc != DLP_OK) return rc;
-    for (const dlp_node *node = b.rows + b.n; node < t->nodes + t->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        if (verb == DLP_FETCH)
-            return dlpi_node_bad(t, node,
-                                 "fetches by index, so it must stand in a branch of the zip or "
-                                 "mix; move its row up");
-        if (verb == DLP_ZIP || verb == DLP_MIX)
-            return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where only cache, map, filter, expand, "
-                "window, pack, guard, batch, transfer and out may stand");
-    }
+    *n = lists;
     return DLP_OK;
 }
 
@@ -53349,11 +53091,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
         if (t->joins->verb == DLP_MIX && k > 0) {
-            bool alike = b->n_out == *n;
-            for (uint32_t i = 0; alike && i < *n; i++)
-                alike = dlpi_fields_alike(&b->out[i], &to[i]) &&
-                        strcmp(b->out[i].name, to[i].name) == 0;
-            if (!alike)
+            if (!dlpi_fields_same(b->out, b->n_out, to, *n))
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
                                    "fields differ from those of \"%s\"; give the branches of a "
                                    "mix the same fields, or use a zip",
@@ -53381,7 +53119,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
 DLPI_COLD
 static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
-    dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
+    dlp_dataset ds = {.n_items = t->n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
                       .worker_bytes = dlpi_seats_private(&j->seats),
@@ -53390,8 +53128,6 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
-    for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
     t->p->node = "copy";
     return dlpi_copies_add(t, w, &ds, &f);
 }
@@ -53402,13 +53138,10 @@ DLPI_COLD
 static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                              const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_makers m = {.joins = t->joins};
     dlpi_branches *j = &x->j;
     int rc;
-    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
-    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_table_fields(t, j, m.fields[0], &m.n_fields[0])) != DLP_OK) return rc;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
         st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
@@ -53419,10 +53152,8 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->unknown = true;
     m.workers = *w;
     m.input.worker_bytes = dlpi_seats_private(&j->seats);
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || b.rows == t->joins + 1) return rc;
-    t->p->node = t->joins[1].name;
-    return dlpi_verb_of(t, &t->joins[1])->add(t, &t->joins[1]);
+    m.cache = b.rows > t->joins + 1 ? t->joins + 1 : NULL;
+    return dlpi_makers_copies(t, &m);
 }
 
 /* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or
@@ -53435,8 +53166,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_table_from(t);
-    if (rc == DLP_OK) rc = dlpi_table_after(t);
+    int rc = dlpi_table_from(t, &lists);
+    if (rc == DLP_OK) rc = dlpi_behind_check(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -53446,7 +53177,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
     many = lists > DLPI_FEW_BRANCHES;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
                   NULL);
@@ -53460,6 +53190,9 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
         if (rc != DLP_OK) return rc;
         if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
+    t->n_items = 0;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
@@ -53481,14 +53214,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
 #endif /* DLPIPE_NO_PARTS */
 
 /* ---- out: the last rows of a table ---- */
-
-/* Return the last row of the table that is not an out. */
-DLPI_COLD
-static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
-    const dlp_node *node = t->nodes;
-    while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
-    return node;
-}
 
 /* Return the row that an out reads, or NULL if no row above has that name. */
 DLPI_COLD
@@ -53518,9 +53243,11 @@ static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
    DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
-    const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
-    const bool first = node == last + 1;
+    const dlp_node *reads = dlpi_out_reads(t, node), *last = t->nodes, *host;
+    bool first;
+    while (last[1].verb != DLP_OUT) last++; /* this row is one */
+    host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
+    first = node == last + 1;
     if (!t->batched) return dlpi_node_bad(t, node, "has no batch node before it; add one");
     if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
         return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
@@ -53689,49 +53416,46 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
-#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
-#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
-#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_BEHIND)
-#define DLPI_OUTS (DLPI_NODE_OUT | DLPI_NODE_BEHIND)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
-    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
 #ifndef DLPIPE_NO_PARTS
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES},
 #endif /* DLPIPE_NO_PARTS */
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS},
 #ifndef DLPIPE_NO_TRANSFER
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD},
 #endif /* DLPIPE_NO_TRANSFER */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS, NULL},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT},
 #ifndef DLPIPE_NO_PARTS
-    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},
-    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL},
-    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL},
-    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS},
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS},
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},
 #endif /* DLPIPE_NO_PARTS */
 #ifndef DLPIPE_NO_PACK
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},
 #endif /* DLPIPE_NO_PACK */
 #ifndef DLPIPE_NO_CACHE
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
 #endif /* DLPIPE_NO_CACHE */
 #ifndef DLPIPE_NO_SPLIT
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
 #endif /* DLPIPE_NO_SPLIT */
 #ifndef DLPIPE_NO_GUARD
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},
 #endif /* DLPIPE_NO_GUARD */
 #ifndef DLPIPE_NO_PARTS
-    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
-    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},
 #endif /* DLPIPE_NO_PARTS */
 };
 
@@ -53854,6 +53578,9 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
         while (b < end && (b->verb != (unsigned)node->verb || b->offset != none->offset)) b++;
         if (b == end) rc = dlpi_check_bounds(t->p, node->name, node, none, 1);
     }
+    if (rc == DLP_OK && node->verb == DLP_LOAD && dlpi_workers_given(&node->load.workers))
+        rc = dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                         "workers is set in load, must be 0; set workers of the node instead");
     if (rc != DLP_OK) dlpi_member_hint(t, node);
     return rc;
 }
@@ -53908,27 +53635,29 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add to *to what the data of a row are, as its source or the files of its parts say. */
-DLPI_COLD
-static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
-    const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
-#ifndef DLPIPE_NO_PARTS
-    if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to);
-#endif /* DLPIPE_NO_PARTS */
-    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
-}
-
-/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
+/* Add the stages of a table to a pipe without stages, and note what its data are, as sources and
+   the files of parts say. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
     p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
     if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
-    for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_copy_text(p->rows[i].name, sizeof p->rows[i].name, nodes[i].name);
+        p->rows[i].policy = dlpi_policy_of(&nodes[i].workers);
+        p->rows[i].own = dlpi_policy_given(&nodes[i].workers);
+    }
     rc = dlpi_table_rows(&t);
-    for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
-        dlpi_node_identify(&nodes[i], &p->datasets.identity);
+    for (const dlp_node *node = nodes; rc == DLP_OK && node < nodes + n; node++) {
+        const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
+#ifndef DLPIPE_NO_PARTS
+        if (node->verb == DLP_LOAD)
+            source = dlpi_load_identify(&node->load, &p->datasets.identity);
+#endif /* DLPIPE_NO_PARTS */
+        if (source != NULL && source->dataset != NULL)
+            dlpi_identity_add(&p->datasets.identity, source->dataset->identity);
+    }
     return rc;
 }
 
@@ -53938,10 +53667,8 @@ DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
-    int rc;
-    if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
-                              "out or nodes is NULL");
+    int rc = dlpi_open_args(out, nodes, "nodes", nodes, err);
+    if (rc != DLP_OK) return rc;
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");
@@ -54018,18 +53745,6 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
 }
 
-/* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
-   filter row, which has the workers then. */
-DLPI_COLD
-static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
-                              dlp_nodes *to) {
-    dlp_node *node;
-    dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
-    if (d->dataset->filter == 0) return;
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", w);
-    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
-}
-
 /* Add the rows that a loader's desc has behind its fetch. A name that is too long is left as it is,
    for the table to refuse. If a row fetches a dataset of a mix, the first fetch has the first
    dataset. */
@@ -54071,12 +53786,14 @@ DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
     const dlp_source *from = l->source;
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
-    const bool twice = from->fetcher != 0 && l->fetcher != 0;
+    const char *twice = from->fetcher != 0 && l->fetcher != 0 ? "fetcher"
+                        : b != NULL                           ? b->field
+                                                              : NULL;
     const int32_t filter = l->dataset.filter;
-    if (twice || b != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, twice ? "fetcher" : b->field,
+    if (twice != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, twice,
                               "%s is given, must be 0 or NULL: source says it; set it there",
-                              twice ? "fetcher" : b->field);
+                              twice);
     if (from->dataset != NULL) l->dataset = *from->dataset;
     if (filter != 0) l->dataset.filter = filter;
     if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
@@ -54152,22 +53869,6 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
 
 /* ---- the rows of a loader's table ---- */
 
-/* Append the rows behind the fetches: cache, batch, transfer. */
-DLPI_COLD
-static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
-    dlp_node *node;
-    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
-    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
-    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
-                                   .last = l->drop_last,
-                                   .collate = l->collate,
-                                   .collate_user = l->collate_user,
-                                   .out_fields = l->out_fields,
-                                   .n_out_fields = l->n_out_fields};
-    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
-}
-
 /* Fill the table *to with the rows of a loader. */
 DLPI_COLD
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
@@ -54190,9 +53891,22 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     node->workers.num_workers = l->sampler.threaded;
     w.num_workers = l->num_workers == DLP_NONE || l->num_workers == 0 ? none : l->num_workers;
     if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
-    dlpi_loader_fetch(&fetch, &w, l->source, to);
+    dlpi_nodes_fetch(to, "fetch", &fetch, l->dataset.filter != 0 ? NULL : &w, l->source);
+    if (l->dataset.filter != 0) { /* then the filter has the workers */
+        node = dlpi_nodes_row(to, DLP_FILTER, "filter", &w);
+        if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+    }
     dlpi_loader_more(l, to);
-    dlpi_loader_batches(l, to);
+    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
+    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
+    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
+                                   .last = l->drop_last,
+                                   .collate = l->collate,
+                                   .collate_user = l->collate_user,
+                                   .out_fields = l->out_fields,
+                                   .n_out_fields = l->n_out_fields};
+    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
 DLPI_COLD
@@ -54218,19 +53932,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 #ifndef DLPIPE_NO_SPLIT
 /* ---- chunks ---- */
-
-/* Check the fields of a desc of chunks. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
-    };
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
-        if (rc != DLP_OK) return rc;
-    }
-    return DLP_OK;
-}
 
 /* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
    *err. */
@@ -54275,26 +53976,14 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
         {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
-    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
-}
-
-/* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
-   last batch, or has several epochs. */
-static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_node_split *split) {
-    const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
-                              .n_rows = d->n_items,
-                              .rows = d->rows,
-                              .n_chunks = d->n_chunks,
-                              .batch_size = d->batch_size,
-                              .last = train ? d->last : DLP_LAST_PARTIAL,
-                              .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0};
-    list->shuffle = train ? d->shuffle_chunks : 0;
-    run->seed = d->seed;
-    run->epochs = train ? d->epochs : 1;
+    static const dlpi_bound field[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
+    };
+    int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++)
+        rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(field));
+    return rc;
 }
 
 /* Write into out[] a chunk's fields: those of a row, with `room` rows as the first dimension. */
@@ -54326,9 +54015,18 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
 }
 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
-   _DEVICE. Returns 0 or a DLP_ERR code. */
+   _DEVICE. Only a training pass shuffles, drops a last batch, or has several epochs. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_node_split split = {.chunk_rows = d->chunk_rows};
+    const bool train = d->pass == DLP_PASS_TRAIN;
+    dlp_node_split split = {.chunk_rows = d->chunk_rows,
+                            .n_rows = d->n_items,
+                            .rows = d->rows,
+                            .n_chunks = d->n_chunks,
+                            .batch_size = d->batch_size,
+                            .last = train ? d->last : DLP_LAST_PARTIAL,
+                            .within_chunks = d->within_chunks,
+                            .shuffle_rows = train ? d->shuffle_rows : 0};
     const dlp_source fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
@@ -54336,9 +54034,9 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     memset(to, 0, sizeof *to);
     to->pipe = d->pipe;
     node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
-    dlpi_chunks_pass(d, &node->list, &to->pipe, &split);
-    p->d.seed = to->pipe.seed;
-    p->d.epochs = to->pipe.epochs;
+    node->list.shuffle = train ? d->shuffle_chunks : 0;
+    p->d.seed = to->pipe.seed = d->seed;
+    p->d.epochs = to->pipe.epochs = train ? d->epochs : 1;
     if ((rc = dlpi_split_check(p, "split", &split)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_count(p, &split, node->list.shuffle == 0, &n, &room)) != DLP_OK)
         return rc;
@@ -54534,16 +54232,11 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 #if !defined(DLPIPE_NO_ARRAYS) && !defined(DLPIPE_NO_SPLIT)
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* Return the number of the first row of a chunk. */
-static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
-    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
-}
-
 /* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
-    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    uint64_t row = a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
     const dlpi_array_file *f = dlpi_array_find(c, row);
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }
@@ -54654,22 +54347,6 @@ static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_fiel
     dlpi_users_wire(&a->users, &d->workers);
 }
 
-/* Open a pipe of chunks over the views of arrays. The arrays must outlive the pipe. Returns 0 or a
-   DLP_ERR code; the error is then in *err. */
-static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_desc *d,
-                                   dlp_error *err) {
-    dlp_field fields[DLP_MAX_FIELDS];
-    uint64_t *rows = NULL;
-    int rc = dlpi_arrays_views_check(a, err);
-    if (rc != DLP_OK) return rc;
-    dlpi_arrays_chunks_fill(a, d, fields);
-    rc = dlpi_arrays_cut(a, d, &rows, err);
-    if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
-    d->fields = NULL; /* it was copied */
-    free(rows);
-    return rc;
-}
-
 /* What the files say, and the desc does not. */
 static const dlpi_bound dlpi_files_say[] = {
     {DLPI_ZERO(dlp_chunks_desc, n_items)},
@@ -54690,8 +54367,11 @@ static const dlpi_bound dlpi_files_say[] = {
 DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                             const dlp_arrays_desc *files,
                                             const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc d;
-    dlp_source *a = NULL;
+    dlp_source *made = NULL;
+    dlpi_arrays *a;
+    uint64_t *rows = NULL;
     const dlpi_bound *given;
     int rc = dlpi_open_args(out, arrays, "arrays", desc, err);
     if (rc != DLP_OK || (rc = dlpi_open_args(out, files, "files", desc, err)) != DLP_OK) return rc;
@@ -54702,13 +54382,19 @@ DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
         return dlpi_error_set(err, DLP_ERR_ARG, given->field,
                               "%s is given, must be 0 or NULL: the files say it", given->field);
     d = *desc;
-    if ((rc = dlp_arrays_open(&a, files, err)) != DLP_OK || a == NULL) return rc;
-    if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
-        dlp_source_close(a);
-        return rc;
+    if ((rc = dlp_arrays_open(&made, files, err)) != DLP_OK || made == NULL) return rc;
+    a = (dlpi_arrays *)(void *)made; /* it outlives the pipe */
+    if ((rc = dlpi_arrays_views_check(a, err)) == DLP_OK) {
+        dlpi_arrays_chunks_fill(a, &d, fields);
+        rc = dlpi_arrays_cut(a, &d, &rows, err);
     }
-    *arrays = a;
-    return DLP_OK;
+    if (rc == DLP_OK) rc = dlp_chunks_open(out, &d, err);
+    free(rows);
+    if (rc == DLP_OK)
+        *arrays = made;
+    else
+        dlp_source_close(made);
+    return rc;
 }
 #endif /* DLPIPE_NO_ARRAYS */
 
@@ -54941,23 +54627,18 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 #ifndef DLPIPE_NO_EXPLAIN
 /* ---- a pipe explains itself ---- */
 
-/* Append the error that ends the pipe and belongs to no batch, if there is one. */
-DLPI_COLD
-static void dlpi_explain_error(dlpi_text *t, const dlpi_ctl *ctl) {
-    char words[640];
-    if (dlpi_first_seen(&ctl->error_ready) == 0) return; /* E1 <- E1 */
-    dlp_error_format(&ctl->error, words, sizeof words);
-    dlpi_text_add(t, "Error: %s\n", words);
-}
-
 DLPI_COLD
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
+    char words[640];
     dlpi_seen s;
     int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
     uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
     for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
-    if (rc == DLP_OK) dlpi_explain_error(&t, p->ctl);
+    if (rc == DLP_OK && dlpi_first_seen(&p->ctl->error_ready) != 0) { /* E1 <- E1 */
+        dlp_error_format(&p->ctl->error, words, sizeof words);        /* it belongs to no batch */
+        dlpi_text_add(&t, "Error: %s\n", words);
+    }
     if (rc == DLP_OK) dlpi_explain(&t, &s);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }

@@ -8,17 +8,16 @@ typedef struct dlpi_table dlpi_table;
 
 /* Flags of a verb: which fields its rows may set, and where they may stand. */
 enum {
-    DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
-    DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
-    DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
-    DLPI_NODE_LOADS = 16,    /* it loads parts */
-    DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
-    DLPI_NODE_FINDS = 64,    /* a window may follow it */
-    DLPI_NODE_PASSES = 128,  /* it may stand between a fetch and the map in which its fields end */
-    DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
-    DLPI_NODE_JOINS = 512,   /* it joins branches */
-    DLPI_NODE_BEHIND = 1024, /* it may stand behind a row that joins branches */
-    DLPI_NODE_ITEMS = 2048   /* it works on single items: it may run in the cell of an input */
+    DLPI_NODE_WORKERS = 1,  /* it may set `workers` */
+    DLPI_NODE_THREAD = 2,   /* it may set workers.num_workers to 1: a thread */
+    DLPI_NODE_BEGINS = 8,   /* it is the first row of a table or branch */
+    DLPI_NODE_LOADS = 16,   /* it loads parts */
+    DLPI_NODE_MAKES = 32,   /* it makes an unknown number of items of one item */
+    DLPI_NODE_FINDS = 64,   /* a window may follow it */
+    DLPI_NODE_PASSES = 128, /* it may stand between a fetch and the map in which its fields end */
+    DLPI_NODE_OUT = 256,    /* it may take records from any row above it */
+    DLPI_NODE_JOINS = 512,  /* it joins branches */
+    DLPI_NODE_ITEMS = 1024  /* it works on single items: it may run in the cell of an input */
 };
 
 typedef struct dlpi_verb {
@@ -26,8 +25,6 @@ typedef struct dlpi_verb {
     /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
     unsigned is; /* flags DLPI_NODE_* */
-    /* Return the fields that a row adds to those of the rows above it. NULL: it adds none. */
-    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
 /* The fields of a fetch, if some of them end before the batch. */

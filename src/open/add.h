@@ -6,10 +6,12 @@
 #include "stages/lists.h" /* needs: lists */
 #include "stages/map.h"
 #include "stages/sampler.h"
+/* Add the sampler and repeat stages of an order. Returns a stage number or a DLP_ERR code. */
 static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     const dlpi_stage_ops *ops = &dlpi_sampler_ops;
     const bool lists = desc->order == DLP_ORDER_BATCHES;
     dlpi_stage *st;
+    int rc;
 #ifdef DLPIPE_NO_LISTS
     if (lists)
         return dlpi_bad(p, p->node, "list.order",
@@ -21,18 +23,10 @@ static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     if ((st = dlpi_add(p, ops, "sampler", NULL)) == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
-    return dlpi_added(p, st, DLP_OK);
-}
-
-static dlp_stage dlpi_add_repeat(dlp_pipe *p) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
-    if (st == NULL) return p->err.code;
+    if ((rc = dlpi_added(p, st, DLP_OK)) < 0) return rc;
+    p->node = "repeat";
+    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_repeat_check(p));
-}
-
-/* True if the stage added last makes items of what fetch writes. */
-static bool dlpi_last_expands(const dlp_pipe *p) {
-    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
 /* Add a fetch stage. Returns a stage number or a DLP_ERR code. If the dataset has a filter, the
@@ -43,7 +37,7 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
-    if (st->dataset->filter && !dlpi_last_expands(p))
+    if (st->dataset->filter && (p->n_stages == 0 || !st[-1].ops->expands))
         return dlpi_bad(p, st->name, "dataset.filter", "0: no row before this one makes items",
                         st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));

@@ -6,16 +6,11 @@
 #include "source/arrays.h"
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
-/* Return the number of the first row of a chunk. */
-static uint64_t dlpi_arrays_chunk_first(const dlpi_arrays *a, uint64_t chunk) {
-    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
-}
-
 /* A dlp_chunk_at_fn: return where field `field` of the chunk's first row lies in its mapping. */
 static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
     const dlpi_arrays *a = user;
     const dlpi_array *c = &a->columns[field];
-    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    uint64_t row = a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
     const dlpi_array_file *f = dlpi_array_find(c, row);
     return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
 }
@@ -126,22 +121,6 @@ static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_fiel
     dlpi_users_wire(&a->users, &d->workers);
 }
 
-/* Open a pipe of chunks over the views of arrays. The arrays must outlive the pipe. Returns 0 or a
-   DLP_ERR code; the error is then in *err. */
-static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_desc *d,
-                                   dlp_error *err) {
-    dlp_field fields[DLP_MAX_FIELDS];
-    uint64_t *rows = NULL;
-    int rc = dlpi_arrays_views_check(a, err);
-    if (rc != DLP_OK) return rc;
-    dlpi_arrays_chunks_fill(a, d, fields);
-    rc = dlpi_arrays_cut(a, d, &rows, err);
-    if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
-    d->fields = NULL; /* it was copied */
-    free(rows);
-    return rc;
-}
-
 /* What the files say, and the desc does not. */
 static const dlpi_bound dlpi_files_say[] = {
     {DLPI_ZERO(dlp_chunks_desc, n_items)},
@@ -162,8 +141,11 @@ static const dlpi_bound dlpi_files_say[] = {
 DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                             const dlp_arrays_desc *files,
                                             const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc d;
-    dlp_source *a = NULL;
+    dlp_source *made = NULL;
+    dlpi_arrays *a;
+    uint64_t *rows = NULL;
     const dlpi_bound *given;
     int rc = dlpi_open_args(out, arrays, "arrays", desc, err);
     if (rc != DLP_OK || (rc = dlpi_open_args(out, files, "files", desc, err)) != DLP_OK) return rc;
@@ -174,11 +156,17 @@ DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
         return dlpi_error_set(err, DLP_ERR_ARG, given->field,
                               "%s is given, must be 0 or NULL: the files say it", given->field);
     d = *desc;
-    if ((rc = dlp_arrays_open(&a, files, err)) != DLP_OK || a == NULL) return rc;
-    if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
-        dlp_source_close(a);
-        return rc;
+    if ((rc = dlp_arrays_open(&made, files, err)) != DLP_OK || made == NULL) return rc;
+    a = (dlpi_arrays *)(void *)made; /* it outlives the pipe */
+    if ((rc = dlpi_arrays_views_check(a, err)) == DLP_OK) {
+        dlpi_arrays_chunks_fill(a, &d, fields);
+        rc = dlpi_arrays_cut(a, &d, &rows, err);
     }
-    *arrays = a;
-    return DLP_OK;
+    if (rc == DLP_OK) rc = dlp_chunks_open(out, &d, err);
+    free(rows);
+    if (rc == DLP_OK)
+        *arrays = made;
+    else
+        dlp_source_close(made);
+    return rc;
 }

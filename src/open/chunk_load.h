@@ -36,43 +36,32 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
     }
 }
 
-/* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
-   copy them unless views lie in place. Returns 0 or a failure's code. */
-static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+/* Load the run of rows that has gathered in l, if there is one. If the user's memory has the rows
+   already, tell `load` of them, and copy them unless views lie in place. Returns 0 or a failure's
+   code. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
     const void *there[DLP_MAX_FIELDS];
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
+    if (l->c.count == 0) return 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        there[f] = d->chunks.rows_at(d->chunks.user, l->c.index, f);
+        const uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        there[f] = d->chunks.rows_at != NULL ? d->chunks.rows_at(d->chunks.user, l->c.index, f)
+                                             : (uint8_t *)it->data[f] + l->at * bytes;
         l->data[f] = (void *)(uintptr_t)there[f];
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
+        if (d->chunks.rows_at == NULL && !d->chunks.writes_all_bytes)
+            memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
     if (d->chunks.load) rc = d->chunks.load(d->chunks.user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
+    if (rc == 0 && d->chunks.rows_at != NULL && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
-}
-
-/* Load the run of rows that has gathered in l, if there is one. Returns 0 or a failure's code. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    if (d->chunks.rows_at != NULL) return dlpi_load_there(l, it);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->chunks.writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->chunks.load(d->chunks.user, &shown);
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows

@@ -11,19 +11,6 @@
 #include "build/limits.h"
 /* ---- chunks ---- */
 
-/* Check the fields of a desc of chunks. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
-    };
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
-        if (rc != DLP_OK) return rc;
-    }
-    return DLP_OK;
-}
-
 /* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
    *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
@@ -67,26 +54,14 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
         {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
-    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
-}
-
-/* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
-   last batch, or has several epochs. */
-static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_node_split *split) {
-    const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
-                              .n_rows = d->n_items,
-                              .rows = d->rows,
-                              .n_chunks = d->n_chunks,
-                              .batch_size = d->batch_size,
-                              .last = train ? d->last : DLP_LAST_PARTIAL,
-                              .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0};
-    list->shuffle = train ? d->shuffle_chunks : 0;
-    run->seed = d->seed;
-    run->epochs = train ? d->epochs : 1;
+    static const dlpi_bound field[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
+    };
+    int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++)
+        rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(field));
+    return rc;
 }
 
 /* Write into out[] a chunk's fields: those of a row, with `room` rows as the first dimension. */
@@ -118,9 +93,18 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
 }
 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
-   _DEVICE. Returns 0 or a DLP_ERR code. */
+   _DEVICE. Only a training pass shuffles, drops a last batch, or has several epochs. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_node_split split = {.chunk_rows = d->chunk_rows};
+    const bool train = d->pass == DLP_PASS_TRAIN;
+    dlp_node_split split = {.chunk_rows = d->chunk_rows,
+                            .n_rows = d->n_items,
+                            .rows = d->rows,
+                            .n_chunks = d->n_chunks,
+                            .batch_size = d->batch_size,
+                            .last = train ? d->last : DLP_LAST_PARTIAL,
+                            .within_chunks = d->within_chunks,
+                            .shuffle_rows = train ? d->shuffle_rows : 0};
     const dlp_source fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
@@ -128,9 +112,9 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     memset(to, 0, sizeof *to);
     to->pipe = d->pipe;
     node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
-    dlpi_chunks_pass(d, &node->list, &to->pipe, &split);
-    p->d.seed = to->pipe.seed;
-    p->d.epochs = to->pipe.epochs;
+    node->list.shuffle = train ? d->shuffle_chunks : 0;
+    p->d.seed = to->pipe.seed = d->seed;
+    p->d.epochs = to->pipe.epochs = train ? d->epochs : 1;
     if ((rc = dlpi_split_check(p, "split", &split)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_count(p, &split, node->list.shuffle == 0, &n, &room)) != DLP_OK)
         return rc;

@@ -64,34 +64,31 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
-#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
-#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
-#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
-#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_BEHIND)
-#define DLPI_OUTS (DLPI_NODE_OUT | DLPI_NODE_BEHIND)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
+#define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_ITEMS)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
-    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL}, /* needs: parts */
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL}, /* needs: transfer */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS, NULL},
-    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},      /* needs: parts */
-    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
-    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
-    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},         /* needs: parts */
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},     /* needs: pack */
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},            /* needs: cache */
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},            /* needs: split */
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},   /* needs: guard */
-    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},  /* needs: parts */
-    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},  /* needs: parts */
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES}, /* needs: parts */
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD}, /* needs: transfer */
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},      /* needs: parts */
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS}, /* needs: parts */
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS}, /* needs: parts */
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},         /* needs: parts */
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},     /* needs: pack */
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},            /* needs: cache */
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},            /* needs: split */
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},   /* needs: guard */
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},  /* needs: parts */
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},  /* needs: parts */
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {
@@ -186,6 +183,9 @@ static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
         while (b < end && (b->verb != (unsigned)node->verb || b->offset != none->offset)) b++;
         if (b == end) rc = dlpi_check_bounds(t->p, node->name, node, none, 1);
     }
+    if (rc == DLP_OK && node->verb == DLP_LOAD && dlpi_workers_given(&node->load.workers))
+        rc = dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                         "workers is set in load, must be 0; set workers of the node instead");
     if (rc != DLP_OK) dlpi_member_hint(t, node);
     return rc;
 }
@@ -238,23 +238,26 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add to *to what the data of a row are, as its source or the files of its parts say. */
-static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
-    const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
-    if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to); /* needs: parts */
-    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
-}
-
-/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
+/* Add the stages of a table to a pipe without stages, and note what its data are, as sources and
+   the files of parts say. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
     int rc;
     p->rows = calloc(DLP_MAX_NODES, sizeof *p->rows);
     if (p->rows == NULL) return dlpi_no_memory(p, "nodes", "the rows of the table");
-    for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_copy_text(p->rows[i].name, sizeof p->rows[i].name, nodes[i].name);
+        p->rows[i].policy = dlpi_policy_of(&nodes[i].workers);
+        p->rows[i].own = dlpi_policy_given(&nodes[i].workers);
+    }
     rc = dlpi_table_rows(&t);
-    for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
-        dlpi_node_identify(&nodes[i], &p->datasets.identity);
+    for (const dlp_node *node = nodes; rc == DLP_OK && node < nodes + n; node++) {
+        const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
+        if (node->verb == DLP_LOAD)                                          /* needs: parts */
+            source = dlpi_load_identify(&node->load, &p->datasets.identity); /* needs: parts */
+        if (source != NULL && source->dataset != NULL)
+            dlpi_identity_add(&p->datasets.identity, source->dataset->identity);
+    }
     return rc;
 }
 
@@ -263,10 +266,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
-    int rc;
-    if (out == NULL || nodes == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
-                              "out or nodes is NULL");
+    int rc = dlpi_open_args(out, nodes, "nodes", nodes, err);
+    if (rc != DLP_OK) return rc;
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..96 rows%s", n,
                               n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");

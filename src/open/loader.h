@@ -26,12 +26,14 @@ static const dlpi_bound dlpi_source_says[] = {
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
     const dlp_source *from = l->source;
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
-    const bool twice = from->fetcher != 0 && l->fetcher != 0;
+    const char *twice = from->fetcher != 0 && l->fetcher != 0 ? "fetcher"
+                        : b != NULL                           ? b->field
+                                                              : NULL;
     const int32_t filter = l->dataset.filter;
-    if (twice || b != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, twice ? "fetcher" : b->field,
+    if (twice != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, twice,
                               "%s is given, must be 0 or NULL: source says it; set it there",
-                              twice ? "fetcher" : b->field);
+                              twice);
     if (from->dataset != NULL) l->dataset = *from->dataset;
     if (filter != 0) l->dataset.filter = filter;
     if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
@@ -104,21 +106,6 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
 
 /* ---- the rows of a loader's table ---- */
 
-/* Append the rows behind the fetches: cache, batch, transfer. */
-static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
-    dlp_node *node;
-    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
-    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
-    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
-                                   .last = l->drop_last,
-                                   .collate = l->collate,
-                                   .collate_user = l->collate_user,
-                                   .out_fields = l->out_fields,
-                                   .n_out_fields = l->n_out_fields};
-    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
-}
-
 /* Fill the table *to with the rows of a loader. */
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
@@ -140,9 +127,22 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     node->workers.num_workers = l->sampler.threaded;
     w.num_workers = l->num_workers == DLP_NONE || l->num_workers == 0 ? none : l->num_workers;
     if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
-    dlpi_loader_fetch(&fetch, &w, l->source, to);
+    dlpi_nodes_fetch(to, "fetch", &fetch, l->dataset.filter != 0 ? NULL : &w, l->source);
+    if (l->dataset.filter != 0) { /* then the filter has the workers */
+        node = dlpi_nodes_row(to, DLP_FILTER, "filter", &w);
+        if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+    }
     dlpi_loader_more(l, to);
-    dlpi_loader_batches(l, to);
+    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
+    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
+    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
+                                   .last = l->drop_last,
+                                   .collate = l->collate,
+                                   .collate_user = l->collate_user,
+                                   .out_fields = l->out_fields,
+                                   .n_out_fields = l->n_out_fields};
+    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {

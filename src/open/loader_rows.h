@@ -30,17 +30,6 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
 }
 
-/* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
-   filter row, which has the workers then. */
-static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
-                              dlp_nodes *to) {
-    dlp_node *node;
-    dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
-    if (d->dataset->filter == 0) return;
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", w);
-    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
-}
-
 /* Add the rows that a loader's desc has behind its fetch. A name that is too long is left as it is,
    for the table to refuse. If a row fetches a dataset of a mix, the first fetch has the first
    dataset. */

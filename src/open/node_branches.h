@@ -105,19 +105,8 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
     return DLP_OK;
 }
 
-/* Check that a branch of a mix has a weight in some leg. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
-                              const dlp_node_mix *d, uint32_t b) {
-    bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
-        has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
-    if (has) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
-                       "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
-                       d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
-}
-
-/* Compute the schedules of a mix, one for each leg. Returns 0 or a DLP_ERR code. */
+/* Compute the schedules of a mix, one for each leg. Each branch has a weight in some leg. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                const dlp_node_mix *d) {
     dlp_error e;
@@ -125,7 +114,15 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     if (rc == DLP_OK && d->n_legs > 0 && d->legs == NULL)
         rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
                          "legs is NULL, and n_legs is %" PRIu32 "; give as many legs", d->n_legs);
-    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) rc = dlpi_table_weights(p, name, j, d, b);
+    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) {
+        bool has = d->weights == NULL || d->weights[b] > 0;
+        for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
+            has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
+        if (!has)
+            rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                             "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
+                             d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
+    }
     if (rc != DLP_OK) return rc;
     if (dlpi_table_leg(j, 0, 0, d->weights, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, name);
@@ -138,36 +135,33 @@ static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
     return rc;
 }
 
-/* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
+/* Begin a branch at its list or push row. Check the list of a later branch, and take its count.
+   Returns 0 or a DLP_ERR code. */
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
+    const bool lists = node->verb == DLP_LIST;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), !counts && l->mix == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node, queue.deal), 0, 0, "0: the first row of the table says it"},
+        {DLPI_AT(dlp_node, list.n_items), lists && !counts && l->mix == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with a source"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && l->order != NULL && l->order->seed != 0)
-        rc = dlpi_bad(t->p, node->name, "list.order.seed",
-                      "0 in a later branch: its seed follows from the pipe's",
-                      (int64_t)l->order->seed);
-    return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
-}
-
-/* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
+    int rc;
     t->list = node;
-    t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
+    t->load = lists && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
     t->order = (dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     t->n_items = 0;
-    if (node->queue.deal != 0)
-        return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
-                        node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
+    rc = dlpi_check_bounds(t->p, node->name, node, bounds, lists ? 4 : 1);
+    if (rc != DLP_OK || !lists) return rc;
+    if (l->order != NULL && l->order->seed != 0)
+        return dlpi_bad(t->p, node->name, "list.order.seed",
+                        "0 in a later branch: its seed follows from the pipe's",
+                        (int64_t)l->order->seed);
+    return dlpi_list_order(t, node, &t->order);
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
@@ -301,20 +295,14 @@ static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found 
     dlpi_seats_call(s, &st->w);
 }
 
-/* Add the id of the branch's source to the id of its data, by which a state knows them. The first
-   list has that of the first branch already. */
-static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
-    const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
-    uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
-    if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
-}
-
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
 static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
+    dlpi_branch *b = &j->at[j->n];
     dlpi_stage one = *st;
+    const dlp_source *source;
     int rc;
     if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
         node->verb != DLP_EXPAND)
@@ -329,41 +317,27 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
-    dlpi_seats_later(&j->seats, &j->at[j->n].x, j->at[j->n].seat,
+    source = m.fetch != NULL ? m.fetch->fetch.source : NULL;
+    rc = dlpi_table_branch(t, &one, b, &m);
+    dlpi_seats_later(&j->seats, &b->x, b->seat,
                      m.workers.num_workers > 0 ? (uint32_t)m.workers.num_workers : 1);
-    dlpi_table_counts(t, &m, &j->at[j->n].x.found);
-    dlpi_table_source(&m, j);
+    dlpi_table_counts(t, &m, &b->x.found);
+    if (j->n > 0 && source != NULL && source->id != 0) /* the first list has it already */
+        b->x.found.d.manifest_id = dlpi_absorb(b->x.found.d.manifest_id, source->id);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
     t->at += m.n;
     return rc;
 }
 
-/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
-   or a DLP_ERR code. */
-static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
-    const int verb = node->verb;
-    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
-        verb == DLP_EXPAND || verb == DLP_FILTER)
-        return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0 || verb == DLP_CACHE)
-        return dlpi_node_bad(t, node,
-                             "stands in a branch of a zip or mix; write it behind the "
-                             "row that joins the branches");
-    return dlpi_node_bad(t, node,
-                         "stands in a branch of a zip or mix, which may have only list, push, "
-                         "load, fetch, map, expand and filter");
-}
-
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
-   stand in a branch. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_from(const dlpi_table *t) {
+   stand in a branch. Sets *n to the number of branches. Returns 0 or a DLP_ERR code. */
+static int dlpi_table_from(const dlpi_table *t, uint32_t *n) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
         const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
-        const int rc = dlpi_node_inside(t, node);
+        const int rc = dlpi_node_place(t, node, DLPI_IN_BRANCH);
         if (rc != DLP_OK) return rc;
         lists += dlpi_node_begins(t, node);
         if (!last) continue;
@@ -379,29 +353,7 @@ static int dlpi_table_from(const dlpi_table *t) {
                            "from must name the last row of each branch; there are %" PRIu32 " "
                            "lists and pushes above \"%s\", must be 2..16",
                            lists, join->name);
-    return DLP_OK;
-}
-
-/* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_after(const dlpi_table *t) {
-    const dlpi_behind b = dlpi_behind_rows(t);
-    const int rc = dlpi_behind_check(t, &b);
-    if (rc != DLP_OK) return rc;
-    for (const dlp_node *node = b.rows + b.n; node < t->nodes + t->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        if (verb == DLP_FETCH)
-            return dlpi_node_bad(t, node,
-                                 "fetches by index, so it must stand in a branch of the zip or "
-                                 "mix; move its row up");
-        if (verb == DLP_ZIP || verb == DLP_MIX)
-            return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(
-                t, node,
-                "stands behind a zip or mix, where only cache, map, filter, expand, "
-                "window, pack, guard, batch, transfer and out may stand");
-    }
+    *n = lists;
     return DLP_OK;
 }
 
@@ -412,11 +364,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
         if (t->joins->verb == DLP_MIX && k > 0) {
-            bool alike = b->n_out == *n;
-            for (uint32_t i = 0; alike && i < *n; i++)
-                alike = dlpi_fields_alike(&b->out[i], &to[i]) &&
-                        strcmp(b->out[i].name, to[i].name) == 0;
-            if (!alike)
+            if (!dlpi_fields_same(b->out, b->n_out, to, *n))
                 return dlpi_refuse(t->p, DLP_ERR_ARG, b->name, "fields",
                                    "fields differ from those of \"%s\"; give the branches of a "
                                    "mix the same fields, or use a zip",
@@ -443,7 +391,7 @@ static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uin
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
-    dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
+    dlp_dataset ds = {.n_items = t->n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
                       .worker_bytes = dlpi_seats_private(&j->seats),
@@ -452,8 +400,6 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
-    for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
     t->p->node = "copy";
     return dlpi_copies_add(t, w, &ds, &f);
 }
@@ -463,13 +409,10 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
 static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                              const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlpi_makers m = {.joins = t->joins, .joined = fields};
+    dlpi_makers m = {.joins = t->joins};
     dlpi_branches *j = &x->j;
     int rc;
-    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
-    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
+    if ((rc = dlpi_table_fields(t, j, m.fields[0], &m.n_fields[0])) != DLP_OK) return rc;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
         st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
@@ -480,10 +423,8 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->unknown = true;
     m.workers = *w;
     m.input.worker_bytes = dlpi_seats_private(&j->seats);
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || b.rows == t->joins + 1) return rc;
-    t->p->node = t->joins[1].name;
-    return dlpi_verb_of(t, &t->joins[1])->add(t, &t->joins[1]);
+    m.cache = b.rows > t->joins + 1 ? t->joins + 1 : NULL;
+    return dlpi_makers_copies(t, &m);
 }
 
 /* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or
@@ -495,8 +436,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_table_from(t);
-    if (rc == DLP_OK) rc = dlpi_table_after(t);
+    int rc = dlpi_table_from(t, &lists);
+    if (rc == DLP_OK) rc = dlpi_behind_check(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -506,7 +447,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
             rc = dlpi_makers_push(t, push);
     if (rc < 0) return rc;
     t->p->node = node->name;
-    for (const dlp_node *row = t->nodes; row < node; row++) lists += dlpi_node_begins(t, row);
     many = lists > DLPI_FEW_BRANCHES;
     st = dlpi_add(t->p, behind ? &dlpi_joined_begins[many] : &dlpi_branches_ops[many], "branches",
                   NULL);
@@ -520,6 +460,9 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
         if (rc != DLP_OK) return rc;
         if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
+    t->n_items = 0;
+    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;

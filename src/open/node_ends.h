@@ -39,16 +39,13 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
     const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    bool alike = before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of;
-    if (alike) g = dlpi_fetch_fields(before, &m);
-    alike = alike && n == m;
-    for (uint32_t i = 0; i < n && alike; i++)
-        alike = dlpi_fields_alike(&f[i], &g[i]) && strcmp(f[i].name, g[i].name) == 0;
-    return alike ? DLP_OK
-                 : dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                               "fields end in \"%s\": fetches of the mix must follow each other "
-                               "and have the same fields",
-                               map->name);
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                       "fields end in \"%s\": fetches of the mix must follow each other "
+                       "and have the same fields",
+                       map->name);
 }
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
@@ -121,10 +118,11 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
     return DLP_OK;
 }
 
-static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
-    const dlpi_verb *verb = dlpi_verb_of(t, row);
-    *n = 0;
-    return verb->fields != NULL ? verb->fields(row, n) : NULL;
+/* Return the *n fields that a row adds to those of the rows above it; NULL: it adds none. */
+static const dlp_field *dlpi_row_fields(const dlp_node *row, uint32_t *n) {
+    if (row->verb == DLP_FETCH && row->fetch.of <= 1) return dlpi_fetch_fields(row, n);
+    *n = row->verb == DLP_MAP ? row->map.n_fields : 0; /* a mix has fields once */
+    return row->verb == DLP_MAP ? row->map.fields : NULL;
 }
 
 /* Return the first row between the present map and the cells of makers, a push, or a zip or mix
@@ -158,7 +156,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                            "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_row_fields(t, row, &n);
+        const dlp_field *f = dlpi_row_fields(row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -169,7 +167,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     }
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
-        dlpi_row_fields(t, row, &n);
+        dlpi_row_fields(row, &n);
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");

@@ -17,37 +17,38 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
-/* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
-static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_source *f) {
-    const dlp_source *source = node->fetch.source;
+/* Write into *f and *ds what a fetch row says, itself or by its source. Returns 0 or a DLP_ERR
+   code. */
+static int dlpi_fetch_said(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
+    const dlp_node_fetch *d = &node->fetch;
+    const bool own = d->source == NULL;
+    bool none = d->async == NULL && d->fetch == NULL;
     int rc;
-    if (source->dataset == NULL)
+    none = none && d->fetch_rows == NULL; /* needs: runs */
+    if (own && none)
+        return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
+    if (!own && d->source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "source.dataset.fields",
+    *f = own ? (dlp_source){.batch_pool = d->batch_pool} : *d->source;
+    if (d->async != NULL) f->async = *d->async;
+    if (own)
+        f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
+                     : d->in_flight > 1 ? DLP_FETCH_THREADS
+                                        : DLP_FETCH_SEQUENTIAL;
+    *ds = !own ? *d->source->dataset
+               : (dlp_dataset){.fields = d->fields,
+                               .n_fields = d->n_fields,
+                               .writes_all_bytes = (uint32_t)d->writes_all_bytes,
+                               .fetch = d->fetch,
+                               .fetch_rows = d->fetch_rows,
+                               .user = d->user};
+    if (ds->fields == NULL)
+        return dlpi_missing(t->p, node->name, own ? "fetch.fields" : "source.dataset.fields",
                             "an array of n_fields fields");
-    *f = *source;
     rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "source.dataset.n_fields", source->dataset->n_fields, 1,
-                       DLP_MAX_FIELDS, "1..16");
-}
-
-/* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
-static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_source *f) {
-    const dlp_node_fetch *d = &node->fetch;
-    bool none = d->async == NULL && d->fetch == NULL;
-    none = none && d->fetch_rows == NULL; /* needs: runs */
-    if (none)
-        return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
-    if (d->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
-    f->batch_pool = d->batch_pool;
-    if (d->async != NULL) f->async = *d->async;
-    f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
-                 : d->in_flight > 1 ? DLP_FETCH_THREADS
-                                    : DLP_FETCH_SEQUENTIAL;
-    return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+    return dlpi_within(t->p, node->name, own ? "fetch.n_fields" : "source.dataset.n_fields",
+                       ds->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
 /* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
@@ -76,7 +77,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* Write the dataset of a fetch row into *ds. Returns 0 or a DLP_ERR code. */
+/* Count the items of the dataset *ds of a fetch row. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
     const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
@@ -85,16 +86,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->dataset
-                            : (dlp_dataset){.n_items = t->load == NULL ? n
-                                                       : t->fetched    ? DLPI_MAX_ITEMS
-                                                                       : 0,
-                                            .fields = d->fields,
-                                            .n_fields = d->n_fields,
-                                            .writes_all_bytes = (uint32_t)d->writes_all_bytes,
-                                            .fetch = d->fetch,
-                                            .fetch_rows = d->fetch_rows,
-                                            .user = d->user};
+    if (d->source == NULL) ds->n_items = t->load == NULL ? n : t->fetched ? DLPI_MAX_ITEMS : 0;
     if (told && ds->n_items != n)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->list->name, l->mix != NULL ? "list.mix" : "list.n_items",
@@ -113,8 +105,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, 
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    *f = (dlp_source){.fetcher = DLP_FETCH_SEQUENTIAL};
-    rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    rc = dlpi_fetch_said(t, node, f, ds);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
@@ -156,16 +147,6 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
         if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
     return !dlpi_workers_given(&rest);
-}
-
-/* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
-   its own, which refuses it. */
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
-                              const dlp_dataset *ds) {
-    const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
-                       f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
-                       ds->writes_all_bytes <= 1 && !ds->open_end && ds->fetch_rows == NULL;
-    return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
 /* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
@@ -214,10 +195,15 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
-    if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(
-            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
-            ds.fields, ds.n_fields);
+    if (t->fetched && t->load == NULL && node->fetch.source == NULL && node->fetch.of == 0 &&
+        f.fetcher == DLP_FETCH_SEQUENTIAL && f.batch_pool == 0 && ds.writes_all_bytes <= 1 &&
+        !ds.open_end && ds.fetch_rows == NULL && dlpi_row_chains(t, node))
+        return dlpi_row_chain(/* a wrong desc gets a stage of its own, which refuses it */
+                              t, node,
+                              (dlpi_op){.fn.call = ds.fetch,
+                                        .user = ds.user,
+                                        .own = (uint8_t)ds.n_fields},
+                              ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {
@@ -235,16 +221,7 @@ static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
-static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
-    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
-}
-
 /* ---- map ---- */
-
-static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
-    *n = node->map.n_fields;
-    return node->map.fields;
-}
 
 /* Check that a map row has the callback of its place alone: item before the batch, batch behind it.
    Returns 0 or a DLP_ERR code. */

@@ -64,28 +64,64 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     return b;
 }
 
-/* Refuse a cache that does not stand directly behind the zip or mix. Returns a DLP_ERR code. */
-static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
-    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
-                       "cache \"%s\" keeps the items of branches, since joined rows have no "
-                       "numbers; write it directly behind \"%s\"",
-                       node->name, t->joins->name);
+/* Where a row of a table with a zip or mix stands: in a branch, behind the zip or mix up to the
+   last maker, or behind that. */
+enum { DLPI_IN_BRANCH, DLPI_TO_MAKER, DLPI_BEHIND };
+
+#define DLPI_V(name) (1u << DLP_##name)
+#define DLPI_CACHE_BEHIND \
+    "keeps the items of branches, since joined rows have no numbers; write it directly behind the " \
+    "zip or mix"
+
+/* Which verbs may stand where. The first line holds that has the place and the verb. */
+static const struct dlpi_stand {
+    int where;
+    unsigned verbs;    /* a bit for each */
+    const char *words; /* what is wrong with the node; NULL: it may stand there */
+} dlpi_stands[] = {
+    {DLPI_IN_BRANCH,
+     DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
+         DLPI_V(FILTER),
+     NULL},
+    {DLPI_IN_BRANCH, DLPI_V(CACHE) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
+     "stands in a branch of a zip or mix; write it behind the row that joins the branches"},
+    {DLPI_IN_BRANCH, ~0u,
+     "stands in a branch of a zip or mix, which may have only list, push, load, fetch, map, expand "
+     "and filter"},
+    {DLPI_TO_MAKER, DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK),
+     NULL},
+    {DLPI_TO_MAKER, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
+    {DLPI_TO_MAKER, ~0u,
+     "stands between a zip or mix and a filter, expand or pack; write it behind the last of these"},
+    {DLPI_BEHIND, DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
+     NULL},
+    {DLPI_BEHIND, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
+    {DLPI_BEHIND, DLPI_V(FETCH),
+     "fetches by index, so it must stand in a branch of the zip or mix; move its row up"},
+    {DLPI_BEHIND, DLPI_V(ZIP) | DLPI_V(MIX), "is a second zip or mix; join all branches in one"},
+    {DLPI_BEHIND, ~0u,
+     "stands behind a zip or mix, where only cache, map, filter, expand, window, pack, guard, "
+     "batch, transfer and out may stand"},
+};
+
+/* Check that a row may stand where it does. Returns 0 or a DLP_ERR code. */
+static int dlpi_node_place(const dlpi_table *t, const dlp_node *node, int where) {
+    const struct dlpi_stand *q = dlpi_stands;
+    while (q->where != where || (q->verbs >> node->verb & 1) == 0) q++;
+    return q->words == NULL ? DLP_OK : dlpi_node_bad(t, node, q->words);
 }
 
-/* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
-   window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
-static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
-    for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
-        const int verb = node->verb;
-        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
-        const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
-        if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
-            return dlpi_node_bad(t, node,
-                                 "stands between a zip or mix and a filter, expand or pack; write "
-                                 "it behind the last of these");
-        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
+/* Check the rows behind a zip or mix. Rows up to the last maker run in the workers of the
+   branches. Returns 0 or a DLP_ERR code. */
+static int dlpi_behind_check(const dlpi_table *t) {
+    const dlpi_behind b = dlpi_behind_rows(t);
+    const dlp_node *makers = b.rows + b.n;
+    for (const dlp_node *node = b.rows; node < t->nodes + t->n; node++) {
+        const int rc = dlpi_node_place(t, node, node < makers ? DLPI_TO_MAKER : DLPI_BEHIND);
+        if (rc != DLP_OK) return rc;
+        if (node + 1 < makers && node->verb == DLP_WINDOW && node[1].verb != DLP_PACK)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
+        if (node < makers && dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
@@ -96,7 +132,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
 /* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
    of joined rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
-    const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     int rc;
     m->rows = b->rows;
     m->n = b->makers;
@@ -109,13 +144,6 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
     m->f = (dlp_source){.dataset = &m->input};
-    if (node == NULL) node = dlpi_makers_name(m);
-    t->p->node = node->name;
-    if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->windows);
-    } else {
-        st->ops = &dlpi_expand_ops;
-        rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
-    }
+    rc = dlpi_makers_stage(t, m, st);
     return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }

@@ -6,21 +6,6 @@
 #include "order/mixed.h"
 /* ---- list: the sampler and the epochs ---- */
 
-static int dlpi_node_repeat(dlpi_table *t) {
-    t->p->node = "repeat";
-    return dlpi_add_repeat(t->p);
-}
-
-/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns 0
-   or a DLP_ERR code. */
-static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
-    const int rc = dlpi_within(t->p, node->name, "list.order.threaded", s->threaded, 0, 0,
-                               "0; set workers.num_workers of the list");
-    if (rc != DLP_OK || s->seed == 0 || t->d->seed == 0 || s->seed == t->d->seed) return rc;
-    return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
-                    (int64_t)s->seed);
-}
-
 /* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
    Nothing is done if function_id is the user's number of an order. Returns 0 or a DLP_ERR code. */
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
@@ -40,7 +25,7 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
-    int rc;
+    int rc = DLP_OK;
     t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
@@ -57,7 +42,12 @@ static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
                            "the mix has seed %" PRIu64 ", and the pipe has seed %" PRIu64
                            "; set both alike%s",
                            s->seed, t->d->seed, later ? "" : ", or only the mix's");
-    if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
+    if (s->threaded != 0)
+        return dlpi_bad(t->p, node->name, "list.order.threaded",
+                        "0; set workers.num_workers of the list", s->threaded);
+    if (s->seed != 0 && t->d->seed != 0 && s->seed != t->d->seed)
+        return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
+                        (int64_t)s->seed);
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
     if (t->load != NULL && !plain)
@@ -99,6 +89,5 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
                         "0 before a load node, and with n_items, first, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
-    rc = dlpi_add_sampler(t->p, &s);
-    return rc < 0 ? rc : dlpi_node_repeat(t);
+    return dlpi_add_sampler(t->p, &s);
 }

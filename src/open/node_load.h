@@ -1,18 +1,16 @@
 /* needs: parts */
 #pragma once
-/* tests: system/core/tables, system/stages/taps */
+/* tests: system/core/tables, system/stages/taps, system/stages/parts */
 #include "open/node_fetch.h"
 #include "open/open.h"
-#include "open/parts.h"
+#include "stages/parts.h"
+#include "stages/expand.h"
+#include "stages/found.h"
 /* ---- load, window: rows of items of unknown count ---- */
 
 /* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
    may stand between. */
-static const dlp_node *dlpi_window_row(const dlpi_table *t) {
-    const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
-    if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node : NULL;
-}
+static const dlp_node *dlpi_window_row(const dlpi_table *t) { return dlpi_table_window(t, t->at); }
 
 /* Return the items of that window, or 0. */
 static uint32_t dlpi_window_after(const dlpi_table *t) {
@@ -100,20 +98,9 @@ static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity
     return d->source;
 }
 
-/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
-   0 or a DLP_ERR code. */
-static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    if (dlpi_workers_given(&node->load.workers))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set in load, must be 0; set workers of the node instead");
-    return DLP_OK;
-}
-
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
-    const int rc = dlpi_load_own(t, node);
     *d = node->load;
-    if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
     if (d->source != NULL) return dlpi_load_source(t, node, d);
     d->n_parts = t->n_items;
@@ -139,4 +126,40 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
     if (st == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
+}
+
+/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
+
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
+static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
+    const dlp_node_load d = x->part;
+    uint64_t items = 0;
+    int rc = dlpi_parts_bounds(p, st, &d);
+    if (rc != DLP_OK) return rc;
+    x->firsts = calloc((size_t)d.n_parts + 1, sizeof *x->firsts);
+    if (x->firsts == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < d.n_parts && rc == DLP_OK; i++) {
+        rc = dlpi_parts_count_one(p, st, &d, i, DLPI_MAX_ITEMS - x->firsts[i], &items);
+        x->firsts[i + 1] = x->firsts[i] + items;
+        if (items > x->part.max_items) x->part.max_items = items;
+    }
+    return rc;
+}
+
+/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
+    dlpi_expand *x = st->self;
+    uint64_t *id = &x->found.d.manifest_id;
+    const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
+    int rc;
+    x->part = *d;
+    rc = counts ? dlpi_found_bounds(p, st, d) : dlpi_expand_take_counts(p, x, st);
+    if (rc != DLP_OK) return rc;
+    x->part.items = NULL;
+    x->found.d.load = d->load;
+    x->found.most_items = x->part.max_items;
+    x->found.plan.n_inputs = d->n_parts;
+    *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
+    if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
+    return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
 }

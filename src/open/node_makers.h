@@ -2,7 +2,6 @@
 #pragma once
 /* tests: system/core/tables, system/stages/stacks */
 #include "open/node_load.h"
-#include "open/expand.h"
 #include "stages/push.h"
 /* ---- expand, filter, pack, and the rows before them in the same workers ---- */
 
@@ -11,9 +10,8 @@ typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
     const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
-    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
-    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
-    uint32_t n_joined;
+    const dlp_node *joins; /* the zip or mix that they are behind; NULL: none. The first level has
+                              the fields of its rows then */
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
@@ -45,12 +43,6 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
 
-/* True if the source of this fetch row says that DLP_SKIP leaves items out. */
-static bool dlpi_fetch_filters(const dlp_node *node) {
-    const dlp_source *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
-}
-
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
@@ -78,18 +70,11 @@ static int dlpi_makers_op(dlpi_table *t, const dlp_node *node, dlpi_makers *m, d
     return DLP_OK;
 }
 
-/* Refuse a row that would begin one level more than a cell has. Returns a DLP_ERR code. */
-static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
-    return dlpi_node_bad(t, node,
-                         "is the fourth expand, or map in which fields end, of a cell; a cell has "
-                         "three at most");
-}
-
 #define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
 
-/* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
+/* Take a load. Behind a push or other rows each item is a part, whose items the next row fetches.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, load.items), 0, 0, DLPI_NO_PARTS},
         {DLPI_AT(dlp_node, load.count), 0, 0, DLPI_NO_PARTS},
@@ -103,24 +88,20 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_node_load *d = &node->load;
     int rc;
+    if (node == m->rows && m->push == NULL) {
+        m->load = node;
+        return dlpi_load_desc(t, node, &m->part);
+    }
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
-    if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
     l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     return DLP_OK;
-}
-
-static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (node != m->rows || m->push != NULL) return dlpi_makers_loads(t, node, m);
-    m->load = node;
-    return dlpi_load_desc(t, node, &m->part);
 }
 
 /* Check that an asynchronous source has its two calls. Returns 0 or a DLP_ERR code. */
@@ -151,31 +132,23 @@ static bool dlpi_later_reads(const dlpi_makers *m, const dlp_source *f) {
     return dlpi_fetch_requests(f) && dlpi_makers_many(m) == NULL;
 }
 
-/* Check how a later fetch row, which says f, reads: by requests, or one item after the other.
-   Returns 0 or a DLP_ERR code. */
-static int dlpi_later_many(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                           const dlp_source *f) {
-    if (dlpi_later_reads(m, f)) return dlpi_async_check(t->p, node->name, &f->async);
-    if (!dlpi_fetch_row_many(node)) return DLP_OK;
-    if (dlpi_fetch_requests(f))
+/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op, which
+   reads by requests, or one item after the other. Returns 0 or a DLP_ERR code. */
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_source *f, const dlp_dataset *ds) {
+    const bool reads = dlpi_later_reads(m, f), many = !reads && dlpi_fetch_row_many(node);
+    const int rc = reads ? dlpi_async_check(t->p, node->name, &f->async) : DLP_OK;
+    if (many && dlpi_fetch_requests(f))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name,
                            node->fetch.async != NULL ? "fetch.async" : "fetch.in_flight",
                            "\"%s\" stands behind \"%s\", which makes many items of one request; "
                            "move its row up",
                            node->name, dlpi_makers_many(m));
-    return dlpi_node_bad(t, node,
-                         "is a second fetch before makers; give it async, or leave in_flight out "
-                         "and set more num_workers");
-}
-
-/* Check a later fetch row, which says f and whose items are ds: what it needs to be an op. Returns
-   0 or a DLP_ERR code. */
-static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                            const dlp_source *f, const dlp_dataset *ds) {
-    const bool reads = dlpi_later_reads(m, f);
-    const int rc = dlpi_later_many(t, node, m, f);
-    if (rc != DLP_OK) return rc;
-    if (node->fetch.source == NULL) return DLP_OK;
+    if (many)
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it async, or leave in_flight "
+                             "out and set more num_workers");
+    if (rc != DLP_OK || node->fetch.source == NULL) return rc;
     if (m->load != NULL)
         return dlpi_node_bad(t, node,
                              "fetches out of parts, whose items have no numbers; give it a fetch "
@@ -201,16 +174,6 @@ static void dlpi_later_slow(const dlpi_table *t, const dlp_node *node) {
               node->name);
 }
 
-/* Take what the source of a later fetch row, which says f, says of itself. */
-static void dlpi_later_source(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
-                              const dlp_source *f) {
-    const dlp_source *source = node->fetch.source;
-    dlpi_makers_id(m, source->id);
-    if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
-    if (dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
-        dlpi_later_slow(t, node);
-}
-
 /* Note in *m the seat of a later fetch row, which is the last op, if the row makes requests or its
    source has a worker_init. f: what the row says. of: 1 + the dataset of several that it fetches,
    or 0. Returns 0 or a DLP_ERR code. */
@@ -220,7 +183,11 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     const bool enters = source != NULL && source->workers.worker_init != NULL;
     const bool reads = of == 0 && dlpi_later_reads(m, f);
     dlpi_later *l = &m->later[m->n_later];
-    if (source != NULL) dlpi_later_source(t, node, m, f);
+    if (source != NULL) dlpi_makers_id(m, source->id);
+    if (source != NULL && source->dataset->warning != NULL)
+        dlpi_warn(t->p, "%s", source->dataset->warning);
+    if (source != NULL && dlpi_fetch_is_many(f) && (node->fetch.of > 0 || !dlpi_later_reads(m, f)))
+        dlpi_later_slow(t, node);
     if (!enters && !reads) return DLP_OK;
     if (m->n_later == DLPI_LATER)
         return dlpi_node_bad(t, node,
@@ -246,8 +213,6 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
    DLP_ERR code. */
 static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
                          const dlp_dataset *ds) {
-    const dlp_field *f = m->fields[0];
-    bool alike = m->n_of == 0 || ds->n_fields == m->n_fetched;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -265,19 +230,11 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    for (uint32_t i = 0; alike && m->n_of > 0 && i < ds->n_fields; i++)
-        alike =
-            dlpi_fields_alike(&ds->fields[i], &f[i]) && strcmp(ds->fields[i].name, f[i].name) == 0;
-    if (alike) return DLP_OK;
+    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                        "fields differ from those of \"%s\"; give all datasets the same fields",
                        m->rows->name);
-}
-
-/* True if a fetch row is one of several, each of a dataset of its own. */
-static bool dlpi_of_several(const dlpi_table *t, const dlp_node *node) {
-    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
-    return node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2);
 }
 
 /* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
@@ -306,6 +263,7 @@ static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp
    which is an op. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
+    const bool next = node + 1 < t->nodes + t->n && node[1].verb == DLP_FETCH;
     dlp_source f = {.fetcher = DLP_FETCH_SEQUENTIAL};
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
@@ -314,18 +272,21 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         return dlpi_node_bad(t, node,
                              "stands before makers, whose inputs are fetched one by one; give it "
                              "fetch, and no fetch_rows");
-    if (dlpi_of_several(t, node) && (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK) return rc;
+    if ((node->fetch.of > 1 || (node->fetch.of == 1 && next && node[1].fetch.of == 2)) &&
+        (rc = dlpi_of_take(t, node, m, &f, &ds)) != DLP_OK)
+        return rc;
     if (node->fetch.of > 1) return DLP_OK;
     if (node[-1].verb == DLP_LOAD && m->load != node - 1) {
+        dlpi_level *l = &m->level[m->n_levels - 2];
         if (node->fetch.source != NULL || dlpi_fetch_is_many(&f))
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
-        m->level[m->n_levels - 2].maker.writes_all_bytes = node->fetch.writes_all_bytes;
-        m->level[m->n_levels - 2].fetch = ds.fetch;
-        m->level[m->n_levels - 2].fetch_user = ds.user;
-        m->level[m->n_levels - 2].fetch_row = dlpi_row_named(t->p, node->name);
-        m->level[m->n_levels - 1].n_made = ds.n_fields;
+        l[0].maker.writes_all_bytes = node->fetch.writes_all_bytes;
+        l[0].fetch = ds.fetch;
+        l[0].fetch_user = ds.user;
+        l[0].fetch_row = dlpi_row_named(t->p, node->name);
+        l[1].n_made = ds.n_fields;
         return dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     }
     if (m->load == node - 1 || node == m->rows) {
@@ -355,7 +316,6 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_not_null(t->p, node->name, "map.ends",
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
@@ -380,7 +340,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
 /* Take a filter row into *m, as an op of the present level. A row without a callback adds no op
    if the fetch filters. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
+    if (node->filter.keep == NULL && m->fetch != NULL && m->input.filter == 1) return DLP_OK;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     dlpi_makers_id(m, node->filter.id);
@@ -389,34 +349,30 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
         (dlpi_op){.fn.keep = node->filter.keep, .user = node->filter.user, .how = DLPI_OP_KEEP});
 }
 
-/* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */
-static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
-    return dlpi_bad(t->p, node->name, "expand.shuffle_items",
-                    "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
-}
-
 /* Take an expand row into *m: it begins the next level. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
     const dlp_node_expand d = node->expand;
+    const dlp_node *shuffles = m->maker != NULL && m->maker->expand.shuffle_items != 0 ? m->maker
+                               : m->maker != NULL || m->load != NULL                   ? node
+                                                                                       : NULL;
     int rc;
-    if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
     rc = dlpi_expand_bounds(t->p, node->name, &d);
     if (rc != DLP_OK) return rc;
-    if (m->maker != NULL && m->maker->expand.shuffle_items)
-        return dlpi_makers_shuffled(t, m->maker);
-    if ((m->maker != NULL || m->load != NULL) && d.shuffle_items)
-        return dlpi_makers_shuffled(t, node);
+    if (shuffles != NULL && shuffles->expand.shuffle_items != 0)
+        return dlpi_bad(t->p, shuffles->name, "expand.shuffle_items",
+                        "0 beside other makers; shuffle by a window node",
+                        shuffles->expand.shuffle_items);
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;
     m->level[l].row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
-    return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
-                          : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
+    return dlpi_makers_widen(t, node, m, d.n_fields > 0 ? d.fields : m->fields[l],
+                             m->level[l + 1].n_made);
 }
 
 /* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
@@ -428,6 +384,11 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                          t->p, node->name, "map.ends",
                          "after pack, whose rows have tokens alone: let fields end before it")
                    : dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
+    if (m->n_levels == DLPI_LEVELS &&
+        (node->verb == DLP_EXPAND || node->verb == DLP_LOAD || dlpi_node_ends(node)))
+        return dlpi_node_bad(t, node,
+                             "is the fourth expand, or map in which fields end, of a cell; a cell "
+                             "has three at most");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -447,19 +408,6 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
                         "0 before a pack, which takes documents in their order",
                         m->maker->expand.shuffle_items);
-    return DLP_OK;
-}
-
-/* Let *by be the row that says the workers, of itself and `node`, which share workers. It is the
-   row that says more, or the first of two. Returns 0, or a DLP_ERR code if both name workers. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
-    const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&(*by)->workers);
-    if (says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
-        return dlpi_refuse(
-            t->p, DLP_ERR_ARG, node->name, "workers",
-            "workers is set in \"%s\", too, and both share workers; set it in one of the two",
-            (*by)->name);
-    if (says > before) *by = node;
     return DLP_OK;
 }
 
@@ -493,8 +441,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
         m->input.writes_all_bytes = 1;
-        m->n_fetched = m->n_joined;
-        return dlpi_makers_widen(t, m->joins, m, m->joined, m->n_joined);
+        m->n_fetched = m->n_fields[0];
+        return DLP_OK;
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
@@ -505,19 +453,26 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
-/* Take all rows of *m, with their capacity and workers. Returns 0 or a DLP_ERR code. */
+/* Take all rows of *m, with their capacity and workers. The rows share workers: the row that says
+   more says them, or the first of two. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        const int says = dlpi_workers_say(&node->workers), before = dlpi_workers_say(&by->workers);
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node->queue.capacity != 0 && m->capacity != 0)
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
-        if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
+        if (node != by && says == DLPI_SAY_WORKERS && before == DLPI_SAY_WORKERS)
+            return dlpi_refuse(
+                t->p, DLP_ERR_ARG, node->name, "workers",
+                "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+                by->name);
+        if (says > before) by = node;
     }
     if (m->n > 0) m->workers = by->workers;
     m->drops = NULL;
@@ -605,10 +560,10 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Return the row that names the stage: the pack or last expand, else the first filter, else the
-   first row. Behind a push there may be no row. */
+   first row. Behind a push, a zip or a mix there may be no row. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     static const dlp_node pushed = {.name = "records"};
-    if (m->n == 0) return &pushed;
+    if (m->n == 0) return m->joins != NULL ? m->joins : &pushed;
     if (m->pack != NULL) return m->pack;
     if (m->maker != NULL) return m->maker;
     for (uint32_t i = 0; i < m->n; i++)
@@ -616,18 +571,25 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* Add the stage that makes items. Returns a stage number or a DLP_ERR code. */
-static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = dlpi_makers_name(m);
+/* Add the stage that makes items, or let `behind`, the stage of a zip or mix, make them. behind may
+   be NULL. Returns a stage number or 0, or a DLP_ERR code. */
+static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m, dlpi_stage *behind) {
     dlp_workers_desc w = m->workers;
-    dlpi_stage *st;
+    dlpi_stage *st = behind;
+    int rc;
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
-    t->p->node = node->name;
-    if (node->verb == DLP_PACK)
-        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->windows);
-    if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
-    return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
+    t->p->node = dlpi_makers_name(m)->name;
+    if (m->pack != NULL)
+        return t->ops->pack(t->p, behind, &m->pack->pack, &w, m->capacity, m->windows);
+    if (st == NULL) st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w);
+    if (st == NULL) return t->p->err.code;
+    st->ops = &dlpi_expand_ops;
+    rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
+    return behind != NULL ? rc : dlpi_added(t->p, st, rc);
 }
+
+#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
+#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
 
 /* Return how many workers copy items into rows if the table does not say it. They take the cores
    that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
@@ -645,10 +607,13 @@ static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w, uint64
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    uint64_t bytes;
+    uint64_t bytes =
+        0; /* of a batch; without a meaning if fields are wrong, which are not checked */
     int32_t n;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    bytes = dlpi_filter_bytes(made, batch->batch.batch_size);
+    for (uint32_t i = 0; made->fields != NULL && i < made->n_fields && i < DLP_MAX_FIELDS; i++)
+        bytes = dlpi_sum(bytes, dlpi_field_item_bytes(&made->fields[i]));
+    bytes = dlpi_times(bytes, batch->batch.batch_size);
     n = dlpi_copiers(t->p, w, bytes);
     if (bytes <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
@@ -675,10 +640,13 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels and the id to x, and the fields of the levels above the first to all[]. Returns
-   how many fields these are. */
-static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
-    uint32_t n = 0;
+/* Copy the levels and the id to x, and the fields of the levels above the first to all[], *n of
+   them. Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind
+   makes other items of them. Returns 0 or a DLP_ERR code. */
+static int dlpi_makers_give(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x, dlp_field *all,
+                            uint32_t *n) {
+    const dlpi_level *made = NULL;
+    *n = 0;
     x->n_levels = m->n_levels;
     x->n_fetched = m->n_fetched;
     x->found.d.manifest_id = m->id;
@@ -690,23 +658,16 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->drops = m->drops;
     x->says = m->says;
     for (uint32_t i = 1; i < m->n_levels; i++) {
-        if (m->level[i - 1].ends == 0) {
-            x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
-            x->found.max_bytes = m->level[i - 1].maker.max_bytes;
+        const dlpi_level *l = &m->level[i - 1];
+        x->has_rooms |= l->ends != 0;
+        if (l->ends == 0) {
+            x->found.plan.shuffle_items = l->maker.shuffle_items != 0;
+            x->found.max_bytes = l->maker.max_bytes;
         }
-        x->level[i].first = n;
+        x->level[i].first = *n;
         x->level[i].n = m->n_fields[i];
-        memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
-        n += m->n_fields[i];
-    }
-    return n;
-}
-
-/* Refuse max_bytes in an expand whose items do not stay in the cell, because a row behind makes
-   other items of them. Returns 0 or a DLP_ERR code. */
-static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
-    const dlpi_level *made = NULL;
-    for (const dlpi_level *l = m->level; l + 1 < m->level + m->n_levels; l++) {
+        memcpy(all + *n, m->fields[i], m->n_fields[i] * sizeof *all);
+        *n += m->n_fields[i];
         if (l->maker.expand == NULL) continue;
         if (made != NULL && made->maker.max_bytes > 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, made->row->name, "expand.max_bytes",
@@ -722,9 +683,9 @@ static int dlpi_makers_bytes(dlpi_table *t, const dlpi_makers *m) {
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
-    const uint32_t n = dlpi_makers_give(m, x, all);
     const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
-    int rc = dlpi_makers_bytes(t, m);
+    uint32_t n;
+    int rc = dlpi_makers_give(t, m, x, all, &n);
     if (rc == DLP_OK && window != NULL)
         rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
                                 &x->found.plan);
@@ -733,7 +694,6 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
     if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)
         x->found.plan.rule = DLPI_LIST_DRAWN; /* a mix goes on behind its epoch */
-    for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
     if (m->pack != NULL && m->load == NULL && m->n_levels == 1 && m->cache == NULL)
         return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
@@ -743,39 +703,36 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows. Returns a stage number or a
-   DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
+   they have one. Returns a stage number or a DLP_ERR code. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
+    int rc;
     t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
-    return dlpi_copies_add(t, &m->workers, &made, &m->f);
+    rc = dlpi_copies_add(t, &m->workers, &made, &m->f);
+    if (rc < 0 || m->cache == NULL) return rc;
+    t->p->node = m->cache->name;
+    return dlpi_verb_of(t, m->cache)->add(t, m->cache);
 }
 
-/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
-                           uint32_t in_flight) {
-    dlpi_expand *x = st->self;
-    const int rc = dlpi_async_check(p, st->name, async);
-    if (rc != DLP_OK) return rc;
-    if (st->w.num_workers == 0) return dlpi_async_inline(p, st->name);
-    x->async = *async;
-    x->found.in_flight = in_flight;
-    st->in_flight = (int32_t)in_flight;
-    x->n_read = 1;
-    x->seats.n = 1;
-    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = in_flight};
-    return DLP_OK;
-}
-
-/* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
+/* Let the workers of a stage of cells read inputs into their cells by asynchronous requests.
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_source *f = &m->f;
-    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
+    dlpi_expand *x = st->self;
+    const int rc = dlpi_async_check(t->p, st->name, &f->async);
+    if (rc != DLP_OK) return rc;
+    if (st->w.num_workers == 0) return dlpi_async_inline(t->p, st->name);
+    st->in_flight = dlpi_fetch_many(f->in_flight);
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
-    return rc;
+    x->async = f->async;
+    x->found.in_flight = (uint32_t)st->in_flight;
+    x->n_read = 1;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = x->found.in_flight};
+    return DLP_OK;
 }
 
 /* Give the later fetches of a stage seats beside that of its first fetch. The workers make the
@@ -797,27 +754,22 @@ static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
-/* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
-   the list. Returns 0 or a DLP_ERR code. */
-static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
-    const int32_t first = t->nodes[1].verb;
-    const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
-    if (t->at + 1 == t->makes && (reads || first == DLP_EXPAND)) return DLP_OK;
-    return dlpi_node_bad(t, node,
-                         "must stand directly after the first fetch, a push, a map, an expand or a "
-                         "filter (an expand also after the list)");
-}
-
 /* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
    stage number or a DLP_ERR code. */
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
+    const int32_t first = t->nodes[1].verb;
     dlpi_stage *st;
-    int rc = dlpi_makers_place(t, node);
-    if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
+    int rc;
+    if (t->at + 1 != t->makes || (t->nodes->verb != DLP_PUSH && first != DLP_FETCH &&
+                                  first != DLP_LOAD && first != DLP_EXPAND))
+        return dlpi_node_bad(t, node,
+                             "must stand directly after the first fetch, a push, a map, an expand "
+                             "or a filter (an expand also after the list)");
+    rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
+    if ((rc = dlpi_makers_stage(t, &m, NULL)) < 0) return rc;
     st = &t->p->stages[rc];
     dlpi_timed_least(&st->timed, m.timed);
     dlpi_makers_arrive(t, &m, st->self);
@@ -825,8 +777,5 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
     dlpi_makers_sit(&m, st);
     t->unknown = true;
-    rc = dlpi_makers_copies(t, &m);
-    if (rc < 0 || m.cache == NULL) return rc;
-    t->p->node = m.cache->name;
-    return dlpi_verb_of(t, m.cache)->add(t, m.cache);
+    return dlpi_makers_copies(t, &m);
 }

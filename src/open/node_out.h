@@ -4,13 +4,6 @@
 #include "open/open.h"
 /* ---- out: the last rows of a table ---- */
 
-/* Return the last row of the table that is not an out. */
-static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
-    const dlp_node *node = t->nodes;
-    while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
-    return node;
-}
-
 /* Return the row that an out reads, or NULL if no row above has that name. */
 static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
     if (node->from == NULL) return node - 1;
@@ -36,9 +29,11 @@ static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
 /* Add an out row. The first out has no stage of its own. Returns DLP_OK, a stage number, or a
    DLP_ERR code. */
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
-    const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
-    const bool first = node == last + 1;
+    const dlp_node *reads = dlpi_out_reads(t, node), *last = t->nodes, *host;
+    bool first;
+    while (last[1].verb != DLP_OUT) last++; /* this row is one */
+    host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
+    first = node == last + 1;
     if (!t->batched) return dlpi_node_bad(t, node, "has no batch node before it; add one");
     if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
         return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");

@@ -19,8 +19,7 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;
     t->makes = dlpi_table_makes(t);
-    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
-    return rc < 0 ? rc : dlpi_node_repeat(t);
+    return dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed});
 }
 
 /* Add the stages of a push row: sampler, repeat, and the fetch that takes pushed items. If later

@@ -1,23 +1,19 @@
 /* needs: parts */
 #pragma once
 /* tests: system/inputs/list_orders, system/core/tables */
-#include "open/parts.h"
 #include "open/table.h"
 /* ---- a list of a range of the source; a map of batches with fields ---- */
-
-/* Let the order of a list run over n items, from item `first` on. */
-static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
-    d->subset = dlpi_order_range;
-    d->n_subset = n;
-    d->function_user = (void *)(uintptr_t)first;
-    d->function_id = dlpi_absorb(dlpi_absorb(d->function_id, first), ~n); /* for states */
-}
 
 /* Return how many items, or parts, the source behind a list has. It is that of a load, or the first
    one of the list's fetch rows. 0: no source says it. */
 static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
     const dlp_node *row = node + 1, *end = t->nodes + t->n;
-    if (row < end && row->verb == DLP_LOAD) return dlpi_load_counts(&row->load);
+    if (row < end && row->verb == DLP_LOAD) {
+        dlp_node_load of = row->load;
+        if (of.source == NULL || of.source->parts == NULL) return 0;
+        of.source->parts(of.source, &of);
+        return of.n_parts;
+    }
     while (row < end && row->verb == DLP_FETCH && row->fetch.source == NULL) row++;
     if (row == end || row->verb != DLP_FETCH || row->fetch.of != 0) return 0;
     return row->fetch.source->dataset != NULL ? row->fetch.source->dataset->n_items : 0;
@@ -49,7 +45,10 @@ static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc
                            "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the source "
                            "has %" PRIu64 " items; lower list.first or list.n_items",
                            l->first, n, all);
-    dlpi_order_in_range(s, l->first, n);
+    s->subset = dlpi_order_range;
+    s->n_subset = n;
+    s->function_user = (void *)(uintptr_t)l->first;
+    s->function_id = dlpi_absorb(dlpi_absorb(s->function_id, l->first), ~n); /* for states */
     t->n_items = all > 0 ? all : l->first + n;
     return DLP_OK;
 }

@@ -1,22 +1,11 @@
 #pragma once
-/* tests: system/core/pipe_basic, system/core/any_thread */
+/* tests: system/core/pipe_basic, system/core/any_thread, system/build/pipe_plan */
 #include "build/check.h"
 #include "open/beside.h"
 #include "deliver/whole.h"
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
-
-/* Copy the names, units and limits of the user's counters from the desc. If the desc has too many
-   counters, copy nothing; a later check refuses it. */
-static void dlpi_counters_copy(dlp_pipe *p) {
-    const dlp_counter *c = p->d.counters;
-    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
-        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
-        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
-        p->counters[i].most = c[i].most;
-    }
-}
 
 /* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
    the pipe is closed, and on failure its error is copied to *err. p, err: or NULL. Returns rc. */
@@ -42,8 +31,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return b != NULL ? b->field : NULL;
 }
 
-/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
-   code of the pipe's error. */
+/* Check the numbers of the pipe's desc, and copy the user's counters. Returns DLP_OK, or the code of
+   the pipe's error. */
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
@@ -62,10 +51,15 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)
         rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
-        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        dlpi_counter *to = &p->counters[i];
+        dlpi_copy_text(to->name, sizeof to->name, p->d.counters[i].name);
+        dlpi_copy_text(to->unit, sizeof to->unit, p->d.counters[i].unit);
+        to->most = p->d.counters[i].most;
+        if (to->name[0] == 0 || !(to->most >= 0))
             rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
+    }
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
@@ -74,7 +68,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
     p = calloc(1, sizeof *p);
     if (p == NULL) {
         dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
@@ -85,7 +78,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
-    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -100,5 +92,18 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
         return rc;
     }
     *out = p;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
+    const dlpi_stage *st;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started && p->err.code != 0) return p->err.code;
+    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    *out = st->w;
+    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
+    out->name = st->name;
     return DLP_OK;
 }

@@ -36,26 +36,20 @@ static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
     if (x->bounds != NULL) x->bounds[x->n] = end;
 }
 
-/* Note the segments of a row with n bounds and `tokens` tokens. Returns false if the bounds are not
-   valid: the consumer may have written over them. */
-static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
-    const int32_t from = x->end;
-    for (int64_t i = 0; i < n; i++) {
-        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
-        dlpi_flat_end(x, from + bounds[i]);
-    }
-    dlpi_flat_end(x, from + tokens);
-    return true;
-}
-
-/* Note the segments of all rows of a batch. A padding row is one segment of `tokens` tokens.
-   Returns false if the bounds of a row are not valid. */
+/* Note the segments of all rows of a batch, each of `tokens` tokens. A padding row is one segment.
+   Returns false if the bounds of a row are not valid: the consumer may have written over them. */
 static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
                            int32_t tokens) {
     const int32_t *row = bounds->data;
     if (x->bounds != NULL) x->bounds[0] = 0;
-    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
-        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
+    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1]) {
+        const int32_t from = x->end;
+        for (int64_t i = 0; b->valid[r] && i < bounds->shape[1]; i++) {
+            if (row[i] < x->end - from || row[i] > tokens) return false;
+            dlpi_flat_end(x, from + row[i]);
+        }
+        dlpi_flat_end(x, from + tokens);
+    }
     return true;
 }
 

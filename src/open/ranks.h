@@ -66,20 +66,16 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* Return the name of the first variable that is set, of those that Slurm has had for this list over
-   the years. */
-static const char *dlpi_slurm_name(void) {
+/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the first variable
+   that is set, of those that Slurm has had for its list over the years. */
+static int64_t dlpi_slurm_number(const char **name) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]) != NULL) return names[i];
-    return names[0];
-}
-
-static int64_t dlpi_slurm_number(const char *name) {
-    const char *list = getenv(name);
-    int64_t node = dlpi_env_number("SLURM_NODEID");
-    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+    const int64_t node = dlpi_env_number("SLURM_NODEID");
+    size_t i = 0;
+    while (i < 2 && getenv(names[i]) == NULL) i++;
+    *name = getenv(names[i]) != NULL ? names[i] : names[0];
+    return getenv(*name) == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(getenv(*name), node);
 }
 
 /* Check that a pair of variables are numbers, the first below the second. low, high: their names.
@@ -141,39 +137,30 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns 0,
-   or DLP_ERR_ARG and *err. */
-static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
-    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
-    int64_t r = dlpi_env_number(l->local);
-    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
-    int rc;
-    *found = r != -1 || (w != -1 && l->local_world != NULL);
-    if (!*found) return DLP_OK;
-    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
-    if (w > to->world_size)
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
-                              name, (int)w, l->world, to->world_size);
-    to->local_rank = (uint32_t)r;
-    to->local_world_size = (uint32_t)w;
-    return DLP_OK;
-}
-
 /* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
    and world: RANK=$SLURM_PROCID. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
-    bool found = false;
-    int rc = DLP_OK;
     to->local_rank = 0;
     to->local_world_size = 1;
     for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        const char *name = l->local_world;
         int64_t r, w;
+        int rc;
         if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
             continue;
-        rc = dlpi_ranks_local(to, l, &found, err);
-        if (rc != DLP_OK || found) break;
+        r = dlpi_env_number(l->local);
+        w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(&name);
+        if (r == -1 && (w == -1 || l->local_world == NULL)) continue; /* it does not say them */
+        if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+        if (w > to->world_size)
+            return dlpi_error_set(err, DLP_ERR_ARG, name,
+                                  "%s is %d, must be at most %s, which is %u", name, (int)w,
+                                  l->world, to->world_size);
+        to->local_rank = (uint32_t)r;
+        to->local_world_size = (uint32_t)w;
+        return DLP_OK;
     }
-    return rc;
+    return DLP_OK;
 }
 
 /* ---- the CPU cores that each rank of a node gets ---- */

@@ -13,22 +13,15 @@ static void dlpi_dtype_name(dlp_dtype t, char *to, size_t size) {
         snprintf(to, size, "%s%" PRIu32, kinds[code < 6 ? code : 3], bits);
 }
 
-/* Write the names of a batch's fields, with commas between them, as far as there is room. */
-static void dlpi_field_names(const dlp_batch *b, char *to, size_t size) {
-    size_t n = 0;
-    to[0] = 0;
-    for (uint32_t f = 0; f < b->n_fields && n + 36 < size; f++)
-        n +=
-            (size_t)snprintf(to + n, size - n, "%s\"%.31s\"", f > 0 ? ", " : "", b->fields[f].name);
-}
-
 /* Tell why a field cannot be read, in the record of the batch, or by the batch map that runs. t:
    the field of this name; NULL: there is none. Returns NULL. */
 DLPI_COLD static void *dlpi_read_fail(const dlp_batch *b, const char *name, const dlp_tensor *t,
                                       dlp_dtype dtype) {
-    char names[200], is[24], want[24];
+    char names[200] = "", is[24], want[24];
     dlp_error e;
-    dlpi_field_names(b, names, sizeof names);
+    for (uint32_t f = 0, n = 0; f < b->n_fields && n + 36 < sizeof names; f++)
+        n += (uint32_t)snprintf(names + n, sizeof names - n, "%s\"%.31s\"", f > 0 ? ", " : "",
+                                b->fields[f].name);
     dlpi_dtype_name(t != NULL ? t->dtype : dtype, is, sizeof is);
     dlpi_dtype_name(dtype, want, sizeof want);
     if (name == NULL)

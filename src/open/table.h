@@ -27,13 +27,6 @@ static bool dlpi_node_ends(const dlp_node *node) {
     return node->verb == DLP_MAP && node->map.ends != NULL;
 }
 
-/* True if a second out or another program takes batches, beside the consumer. */
-static bool dlpi_table_shared(const dlpi_table *t) {
-    const dlp_node *last = &t->nodes[t->n - 1];
-    return t->p->sharing->programs ||
-           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
-}
-
 /* True if a row is a cache or window of the documents of a pack, which is next. A window may stand
    between a cache and the pack. */
 static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
@@ -43,13 +36,11 @@ static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
     return row > node && row < end && row->verb == DLP_PACK;
 }
 
-/* True if a window stands directly behind row i, or behind a cache that does. The items of the rows
-   up to row i then lie in cells. */
-static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
-    const dlp_node *row = &t->nodes[i], *next = row + 1, *end = t->nodes + t->n;
-    const bool items = (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0 || row->verb == DLP_PUSH;
-    if (next < end && next->verb == DLP_CACHE) next++;
-    return items && next < end && next->verb == DLP_WINDOW;
+/* Return the window that stands directly behind row i, or behind a cache that does; else NULL. */
+static const dlp_node *dlpi_table_window(const dlpi_table *t, uint32_t i) {
+    const dlp_node *row = &t->nodes[i] + 1, *end = t->nodes + t->n;
+    if (row < end && row->verb == DLP_CACHE) row++;
+    return row < end && row->verb == DLP_WINDOW ? row : NULL;
 }
 
 /* Return how many rows there are up to the last one that makes items, or up to a cache or window
@@ -59,7 +50,9 @@ static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
    cells, too, if a window is next. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
-    const dlp_node *rows = t->nodes;
+    const dlp_node *rows = t->nodes, *last = rows + t->n - 1;
+    const bool shared = /* a second out or another program takes batches, beside the consumer */
+        t->p->sharing->programs || (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
     for (; i < t->n &&
@@ -73,8 +66,10 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    if (dlpi_table_windowed(t, i - 1)) return i;
-    if (n == 0 && rows->verb == DLP_PUSH && dlpi_table_shared(t)) return 1;
+    if ((rows[i - 1].verb == DLP_PUSH || (dlpi_verb_of(t, &rows[i - 1])->is & DLPI_NODE_ITEMS)) &&
+        dlpi_table_window(t, i - 1) != NULL)
+        return i;
+    if (n == 0 && rows->verb == DLP_PUSH && shared) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -139,13 +134,6 @@ DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dl
     }
     if (say != NULL) dlpi_policy_take(&w, say);
     return w;
-}
-
-/* Note in *to what a row says of its failures. */
-static void dlpi_row_note(const dlp_node *node, dlpi_table_row *to) {
-    dlpi_copy_text(to->name, sizeof to->name, node->name);
-    to->policy = dlpi_policy_of(&node->workers);
-    to->own = dlpi_policy_given(&node->workers);
 }
 
 /* ---- checks of all rows, before any row is added ---- */

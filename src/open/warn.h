@@ -3,25 +3,6 @@
 #include "inputs/valid.h"
 /* ---- warnings that the consumer gets with a batch ---- */
 
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
-
 #define DLPI_ROOM_ROWS \
     256u /* rows whose mean length is compared with the room, if there are so many */
 #define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
@@ -45,15 +26,23 @@ DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
     if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
-/* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
+/* Add the lengths of the rows of the batch in slot s. Warn of each ragged field whose rows are all
+   empty in the pipe's first batch. last: the epoch ends with the batch. */
 DLPI_COLD static void dlpi_warn_lengths(dlp_pipe *p, uint32_t s, bool last) {
     const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    const uint64_t before = p->warnings.rows;
+    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        for (uint32_t r = 0; p->items.at[f].f.ragged && r < n; r++)
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++)
             if (dlpi_fate_state(rec[r]) == DLPI_ROW_OK) p->warnings.lengths[f] += length[r];
+        if (before == 0 && p->warnings.rows > 0 && p->warnings.lengths[f] == 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu64 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, p->warnings.rows);
     }
-    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
     if (last || p->warnings.rows >= DLPI_ROOM_ROWS) dlpi_warn_rooms(p);
 }
 
@@ -90,7 +79,6 @@ DLPI_COLD static void dlpi_warn_short(dlp_pipe *p, uint64_t n, uint64_t batch) {
 DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
     const bool lengths = !p->lends && p->items.any_ragged != 0 && !p->warnings.rooms_seen;
     const bool last = (batch->flags & DLP_BATCH_LAST) != 0;
-    if (lengths && p->warnings.rows == 0) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     if (lengths) dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), last);
     p->warnings.first_seen = !lengths || p->warnings.rooms_seen;
     if (p->samples == DLPI_MAX_ITEMS && !last) p->warnings.first_seen = false; /* needs: parts */

@@ -32,6 +32,14 @@ static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
     return alike;
 }
 
+/* True if the n fields f and the m fields g are alike, and have the same names. */
+static inline bool dlpi_fields_same(const dlp_field *f, uint32_t n, const dlp_field *g,
+                                    uint32_t m) {
+    for (uint32_t i = 0; n == m && i < n; i++)
+        if (!dlpi_fields_alike(&f[i], &g[i]) || strcmp(f[i].name, g[i].name) != 0) return false;
+    return n == m;
+}
+
 /* Check that the batch has the fields of the items: only for such batches can the library's
    collates be used. Returns 0, or DLP_ERR_CALLBACK with a message. */
 static int dlpi_collate_fields(const dlp_collate *c) {
