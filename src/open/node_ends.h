@@ -28,7 +28,7 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
         if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_PASSES) == 0) return NULL;
+        if (!dlpi_node_is(t, node, DLPI_NODE_PASSES)) return NULL;
     }
     return NULL;
 }
@@ -134,7 +134,7 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     else if (t->makes == 0 && t->nodes->verb != DLP_PUSH)
         return NULL;
     for (; i < t->at; i++)
-        if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
+        if (!dlpi_node_is(t, &t->nodes[i], DLPI_NODE_ITEMS)) return &t->nodes[i];
     return NULL;
 }
 

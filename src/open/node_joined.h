@@ -128,22 +128,3 @@ static int dlpi_behind_check(const dlpi_table *t) {
     }
     return DLP_OK;
 }
-
-/* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
-   of joined rows. Returns 0 or a DLP_ERR code. */
-static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
-    int rc;
-    m->rows = b->rows;
-    m->n = b->makers;
-    m->n_levels = 1;
-    t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
-    if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
-    dlpi_timed_least(&m->timed, m->workers.deadline_ms); /* there, none of them names workers */
-    dlpi_timed_least(&st->timed, m->timed);
-    m->workers = st->w;
-    m->input.fields = m->fields[0];
-    m->input.n_fields = m->n_fields[0];
-    m->f = (dlp_source){.dataset = &m->input};
-    rc = dlpi_makers_stage(t, m, st);
-    return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
-}

@@ -402,7 +402,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     m->windows[1] = dlpi_window_after(t);
-    if ((rc = dlpi_window_ungrouped(t, dlpi_window_row(t))) != DLP_OK) return rc;
+    if ((rc = dlpi_window_ungrouped(t, dlpi_table_window(t, t->at))) != DLP_OK) return rc;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
@@ -683,7 +683,7 @@ static int dlpi_makers_give(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x,
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
-    const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
+    const dlp_node *window = m->pack == NULL ? dlpi_table_window(t, t->at) : NULL;
     uint32_t n;
     int rc = dlpi_makers_give(t, m, x, all, &n);
     if (rc == DLP_OK && window != NULL)
