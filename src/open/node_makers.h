@@ -703,8 +703,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
-   they have one. Returns a stage number or a DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache,
+   if they have one. Returns a stage number or a DLP_ERR code. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};

@@ -66,8 +66,8 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the first variable
-   that is set, of those that Slurm has had for its list over the years. */
+/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the variable.
+   Slurm has had three names for its list over the years, and the first that is set counts. */
 static int64_t dlpi_slurm_number(const char **name) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
