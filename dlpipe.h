@@ -51268,24 +51268,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     return NULL;
 }
 
-/* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
-   end in `map`. node: the fetch row. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
-    const dlp_node *before = node - 1;
-    uint32_t n, m = 0;
-    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
-        g = dlpi_fetch_fields(before, &m);
-    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields end in \"%s\": fetches of the mix must follow each other "
-                       "and have the same fields",
-                       map->name);
-}
-
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
-   end in a later map. Returns 0 or a DLP_ERR code. */
+   end in a later map. A fetch of a mix must have the same fields as the fetch before it. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -51293,11 +51278,18 @@ static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const dlp_source *source = node->fetch.source;
     const bool async =
         source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+    const dlp_node *before = node - 1;
+    const dlp_field *g = NULL;
+    uint32_t m = 0;
     bool moved = false;
-    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
-    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
-    if (rc != DLP_OK) return rc;
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (node->fetch.of > 1 && (g == NULL || !dlpi_fields_same(ds->fields, ds->n_fields, g, m)))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields end in \"%s\": fetches of the mix must follow each other "
+                           "and have the same fields",
+                           map->name);
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -51808,11 +51800,12 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
 
-/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
-   DLP_ERR code. */
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                         const dlp_dataset *ds) {
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -51830,21 +51823,10 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
-        return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields differ from those of \"%s\"; give all datasets the same fields",
-                       m->rows->name);
-}
-
-/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
-   the datasets above. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
-                        const dlp_dataset *ds) {
-    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
-    int rc = dlpi_of_check(t, node, m, ds);
-    if (rc != DLP_OK) return rc;
+    if (m->n_of > 0 && !dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields differ from those of \"%s\"; give all datasets the same fields",
+                           m->rows->name);
     m->of[m->n_of++] = (dlpi_of){
         .first = first,
         .end = first + ds->n_items,

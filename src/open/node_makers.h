@@ -209,10 +209,11 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
 
-/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
-   DLP_ERR code. */
-static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                         const dlp_dataset *ds) {
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -230,20 +231,10 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
-        return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields differ from those of \"%s\"; give all datasets the same fields",
-                       m->rows->name);
-}
-
-/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
-   the datasets above. Returns 0 or a DLP_ERR code. */
-static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
-                        const dlp_dataset *ds) {
-    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
-    int rc = dlpi_of_check(t, node, m, ds);
-    if (rc != DLP_OK) return rc;
+    if (m->n_of > 0 && !dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields differ from those of \"%s\"; give all datasets the same fields",
+                           m->rows->name);
     m->of[m->n_of++] = (dlpi_of){
         .first = first,
         .end = first + ds->n_items,
