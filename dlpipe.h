@@ -49436,8 +49436,8 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return b != NULL ? b->field : NULL;
 }
 
-/* Check the numbers of the pipe's desc, and copy the user's counters. Returns DLP_OK, or the code of
-   the pipe's error. */
+/* Check the numbers of the pipe's desc, and copy the user's counters. Returns DLP_OK, or the code
+   of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
@@ -49582,8 +49582,8 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the first variable
-   that is set, of those that Slurm has had for its list over the years. */
+/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the variable.
+   Slurm has had three names for its list over the years, and the first that is set counts. */
 DLPI_COLD
 static int64_t dlpi_slurm_number(const char **name) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
@@ -49713,16 +49713,6 @@ static int dlpi_cpu_list(const dlpi_cpus *set, int32_t *to) {
     return n;
 }
 
-/* Give this rank its share of the n CPUs that all ranks of the node may use. */
-DLPI_COLD
-static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
-    uint64_t from = to->local_rank * n / to->local_world_size;
-    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
-    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
-    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
-    to->cores = to->n_cpus;
-}
-
 /* Give this rank the n CPUs that it has been confined to. node: CPUs of the node. If the node has
    too few for so many in each rank, ranks share CPUs, as where each has a socket: then `cores` is
    its part of them. */
@@ -49751,10 +49741,14 @@ static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
         own.word[cpu / 64] |= UINT64_C(1) << cpu % 64;
     n = (uint64_t)dlpi_cpu_list(&own, all);
     node = (uint64_t)(seen ? its_n : online);
-    if (known && (seen ? memcmp(&own, &its, sizeof own) != 0 : n < node))
+    if (known && (seen ? memcmp(&own, &its, sizeof own) != 0 : n < node)) {
         dlpi_cpus_own(to, all, n, node);
-    else
-        dlpi_cpus_share(to, all, n);
+    } else { /* its share of what all ranks of the node may use */
+        const uint64_t from = to->local_rank * n / to->local_world_size;
+        const uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
+        to->cores = to->n_cpus = end > from ? (int32_t)(end - from) : 1;
+        memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
+    }
     if (quota < 1) quota = 1;
     if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
 }
@@ -50522,12 +50516,19 @@ static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) 
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
+/* True if the verb of a row has one of the flags `is` (DLPI_NODE_*). */
+DLPI_COLD
+static bool dlpi_node_is(const dlpi_table *t, const dlp_node *node, unsigned is) {
+    const dlpi_verb *verb = dlpi_verb_of(t, node);
+    return verb != NULL && (verb->is & is) != 0;
+}
+
 /* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
    (DLPI_NODE_*); else NULL. */
 DLPI_COLD
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
-    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+    return node != NULL && dlpi_node_is(t, node, is) ? node : NULL;
 }
 
 /* True if fields end in a row that works on items. */
@@ -50567,18 +50568,15 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
         t->p->sharing->programs || (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
-    for (; i < t->n &&
-           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
-         i++)
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
+    for (; i < t->n && (dlpi_node_is(t, &rows[i], in_cells) || dlpi_table_keeps(t, &rows[i])); i++)
+        if (dlpi_node_is(t, &rows[i], DLPI_NODE_MAKES) ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
-        else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
-                 (i > 1 || rows->verb == DLP_PUSH))
+        else if (dlpi_node_is(t, &rows[i], DLPI_NODE_LOADS) && (i > 1 || rows->verb == DLP_PUSH))
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    if ((rows[i - 1].verb == DLP_PUSH || (dlpi_verb_of(t, &rows[i - 1])->is & DLPI_NODE_ITEMS)) &&
+    if ((rows[i - 1].verb == DLP_PUSH || dlpi_node_is(t, &rows[i - 1], DLPI_NODE_ITEMS)) &&
         dlpi_table_window(t, i - 1) != NULL)
         return i;
     if (n == 0 && rows->verb == DLP_PUSH && shared) return 1;
@@ -50628,7 +50626,7 @@ DLPI_COLD static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_n
                                                 bool policy) {
     while (node-- > t->nodes)
         if ((policy ? dlpi_policy_given(&node->workers) : node->workers.num_workers > 0) &&
-            (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+            dlpi_node_is(t, node, DLPI_NODE_WORKERS))
             return node;
     return NULL;
 }
@@ -50680,7 +50678,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                            i == 0 ? "be NULL: the first row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
+    if (dlpi_node_is(t, node, DLPI_NODE_OUT)) return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
                        "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
                        "order of the data",
@@ -50734,16 +50732,14 @@ DLPI_COLD static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
-    for (uint32_t i = t->n; i > 0; i--) {
-        const dlpi_verb *verb = dlpi_verb_of(t, &t->nodes[i - 1]);
-        if (verb != NULL && (verb->is & DLPI_NODE_JOINS) != 0) t->joins = &t->nodes[i - 1];
-    }
+    for (uint32_t i = t->n; i > 0; i--)
+        if (dlpi_node_is(t, &t->nodes[i - 1], DLPI_NODE_JOINS)) t->joins = &t->nodes[i - 1];
     for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
         const dlp_node *node = &t->nodes[i];
         const dlpi_verb *verb = dlpi_verb_of(t, node);
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL) return dlpi_node_verb(t, node);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
+        if (dlpi_node_is(t, node, DLPI_NODE_BEGINS) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
@@ -51068,7 +51064,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     int rc;
-    if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
+    if (t->list->verb == DLP_PUSH && !dlpi_node_is(t, node - 1, DLPI_NODE_LOADS))
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
@@ -51320,29 +51316,14 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
         if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_PASSES) == 0) return NULL;
+        if (!dlpi_node_is(t, node, DLPI_NODE_PASSES)) return NULL;
     }
     return NULL;
 }
 
-/* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
-   end in `map`. node: the fetch row. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
-    const dlp_node *before = node - 1;
-    uint32_t n, m = 0;
-    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
-        g = dlpi_fetch_fields(before, &m);
-    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields end in \"%s\": fetches of the mix must follow each other "
-                       "and have the same fields",
-                       map->name);
-}
-
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
-   end in a later map. Returns 0 or a DLP_ERR code. */
+   end in a later map. A fetch of a mix must have the same fields as the fetch before it. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -51350,11 +51331,18 @@ static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const dlp_source *source = node->fetch.source;
     const bool async =
         source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+    const dlp_node *before = node - 1;
+    const dlp_field *g = NULL;
+    uint32_t m = 0;
     bool moved = false;
-    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
-    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
-    if (rc != DLP_OK) return rc;
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (node->fetch.of > 1 && (g == NULL || !dlpi_fields_same(ds->fields, ds->n_fields, g, m)))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields end in \"%s\": fetches of the mix must follow each other "
+                           "and have the same fields",
+                           map->name);
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -51432,7 +51420,7 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     else if (t->makes == 0 && t->nodes->verb != DLP_PUSH)
         return NULL;
     for (; i < t->at; i++)
-        if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
+        if (!dlpi_node_is(t, &t->nodes[i], DLPI_NODE_ITEMS)) return &t->nodes[i];
     return NULL;
 }
 
@@ -51481,15 +51469,10 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 #ifndef DLPIPE_NO_PARTS
 /* ---- load, window: rows of items of unknown count ---- */
 
-/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
-   may stand between. */
-DLPI_COLD
-static const dlp_node *dlpi_window_row(const dlpi_table *t) { return dlpi_table_window(t, t->at); }
-
-/* Return the items of that window, or 0. */
+/* Return the items of the window behind the rows that are being added; 0 if none stands there. */
 DLPI_COLD
 static uint32_t dlpi_window_after(const dlpi_table *t) {
-    const dlp_node *node = dlpi_window_row(t);
+    const dlp_node *node = dlpi_table_window(t, t->at);
     return node != NULL ? node->window.items : 0;
 }
 
@@ -51532,8 +51515,7 @@ DLPI_COLD
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
     if (before->verb == DLP_CACHE) before--;
-    if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
-        t->makes != t->at - (before < node - 1)) {
+    if (!dlpi_node_is(t, before, DLPI_NODE_FINDS) && t->makes != t->at - (before < node - 1)) {
         const dlp_node *cache = node;
         while (cache > t->nodes && cache->verb != DLP_CACHE && cache->verb != DLP_BATCH) cache--;
         if (cache->verb == DLP_CACHE && cache < before)
@@ -51603,7 +51585,8 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
-    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
+    if (d.window > 0 &&
+        (rc = dlpi_window_groups(t, dlpi_table_window(t, t->at), NULL, 0, NULL)) != DLP_OK)
         return rc;
     t->unknown = true;
     found = d.items == NULL && d.count == NULL && d.max_items > 0;
@@ -51870,11 +51853,12 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
 
-/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
-   DLP_ERR code. */
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                         const dlp_dataset *ds) {
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -51892,21 +51876,10 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
-        return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields differ from those of \"%s\"; give all datasets the same fields",
-                       m->rows->name);
-}
-
-/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
-   the datasets above. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
-                        const dlp_dataset *ds) {
-    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
-    int rc = dlpi_of_check(t, node, m, ds);
-    if (rc != DLP_OK) return rc;
+    if (m->n_of > 0 && !dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields differ from those of \"%s\"; give all datasets the same fields",
+                           m->rows->name);
     m->of[m->n_of++] = (dlpi_of){
         .first = first,
         .end = first + ds->n_items,
@@ -52071,7 +52044,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     m->windows[1] = dlpi_window_after(t);
-    if ((rc = dlpi_window_ungrouped(t, dlpi_window_row(t))) != DLP_OK) return rc;
+    if ((rc = dlpi_window_ungrouped(t, dlpi_table_window(t, t->at))) != DLP_OK) return rc;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
@@ -52366,7 +52339,7 @@ DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
-    const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
+    const dlp_node *window = m->pack == NULL ? dlpi_table_window(t, t->at) : NULL;
     uint32_t n;
     int rc = dlpi_makers_give(t, m, x, all, &n);
     if (rc == DLP_OK && window != NULL)
@@ -52386,8 +52359,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
-   they have one. Returns a stage number or a DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache,
+   if they have one. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
@@ -52539,37 +52512,27 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
 enum { DLPI_IN_BRANCH, DLPI_TO_MAKER, DLPI_BEHIND };
 
 #define DLPI_V(name) (1u << DLP_##name)
-#define DLPI_CACHE_BEHIND \
-    "keeps the items of branches, since joined rows have no numbers; write it directly behind the " \
-    "zip or mix"
 
-/* Which verbs may stand where. The first line holds that has the place and the verb. */
+/* Which verbs may not stand where. The first line that has the place and the verb is told. */
 static const struct dlpi_stand {
     int where;
     unsigned verbs;    /* a bit for each */
-    const char *words; /* what is wrong with the node; NULL: it may stand there */
+    const char *words; /* what is wrong with the node */
 } dlpi_stands[] = {
-    {DLPI_IN_BRANCH,
-     DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
-         DLPI_V(FILTER),
-     NULL},
     {DLPI_IN_BRANCH, DLPI_V(CACHE) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
      "stands in a branch of a zip or mix; write it behind the row that joins the branches"},
-    {DLPI_IN_BRANCH, ~0u,
+    {DLPI_IN_BRANCH,
+     ~(DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
+       DLPI_V(FILTER)),
      "stands in a branch of a zip or mix, which may have only list, push, load, fetch, map, expand "
      "and filter"},
-    {DLPI_TO_MAKER, DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK),
-     NULL},
-    {DLPI_TO_MAKER, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
-    {DLPI_TO_MAKER, ~0u,
+    {DLPI_TO_MAKER,
+     ~(DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK)),
      "stands between a zip or mix and a filter, expand or pack; write it behind the last of these"},
-    {DLPI_BEHIND, DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
-     NULL},
-    {DLPI_BEHIND, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
     {DLPI_BEHIND, DLPI_V(FETCH),
      "fetches by index, so it must stand in a branch of the zip or mix; move its row up"},
     {DLPI_BEHIND, DLPI_V(ZIP) | DLPI_V(MIX), "is a second zip or mix; join all branches in one"},
-    {DLPI_BEHIND, ~0u,
+    {DLPI_BEHIND, ~(DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT)),
      "stands behind a zip or mix, where only cache, map, filter, expand, window, pack, guard, "
      "batch, transfer and out may stand"},
 };
@@ -52577,9 +52540,15 @@ static const struct dlpi_stand {
 /* Check that a row may stand where it does. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_place(const dlpi_table *t, const dlp_node *node, int where) {
-    const struct dlpi_stand *q = dlpi_stands;
-    while (q->where != where || (q->verbs >> node->verb & 1) == 0) q++;
-    return q->words == NULL ? DLP_OK : dlpi_node_bad(t, node, q->words);
+    if (where != DLPI_IN_BRANCH && node->verb == DLP_CACHE)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
+                           "cache \"%s\" keeps the items of branches, since joined rows have no "
+                           "numbers; write it directly behind \"%s\"",
+                           node->name, t->joins->name);
+    for (size_t i = 0; i < sizeof dlpi_stands / sizeof *dlpi_stands; i++)
+        if (dlpi_stands[i].where == where && (dlpi_stands[i].verbs >> node->verb & 1) != 0)
+            return dlpi_node_bad(t, node, dlpi_stands[i].words);
+    return DLP_OK;
 }
 
 /* Check the rows behind a zip or mix. Rows up to the last maker run in the workers of the
@@ -52599,26 +52568,6 @@ static int dlpi_behind_check(const dlpi_table *t) {
                                "set it there");
     }
     return DLP_OK;
-}
-
-/* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
-   of joined rows. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
-    int rc;
-    m->rows = b->rows;
-    m->n = b->makers;
-    m->n_levels = 1;
-    t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
-    if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
-    dlpi_timed_least(&m->timed, m->workers.deadline_ms); /* there, none of them names workers */
-    dlpi_timed_least(&st->timed, m->timed);
-    m->workers = st->w;
-    m->input.fields = m->fields[0];
-    m->input.n_fields = m->n_fields[0];
-    m->f = (dlp_source){.dataset = &m->input};
-    rc = dlpi_makers_stage(t, m, st);
-    return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }
 #endif /* DLPIPE_NO_PARTS */
 
@@ -52714,11 +52663,6 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
 
 #ifndef DLPIPE_NO_PARTS
 /* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
-
-DLPI_COLD
-static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
-    return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
-}
 
 /* Let a branch have the order of its list, if inputs can have it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -52932,7 +52876,7 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
 DLPI_COLD
 static void dlpi_table_counts(const dlpi_table *t, const dlpi_makers *m, dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
-        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
+        if (dlpi_node_is(t, &m->rows[i], DLPI_NODE_MAKES | DLPI_NODE_LOADS) &&
             &m->rows[i] != m->load)
             return;
     f->pairs = m->load == NULL;
@@ -52941,13 +52885,16 @@ static void dlpi_table_counts(const dlpi_table *t, const dlpi_makers *m, dlpi_fo
 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
    in each input. In other branches nobody knows how many items a failed input has, so
-   DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
+   DLP_ON_ERROR_DROP is refused. Sets t->n_items to the most inputs of a branch. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD
-static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_pairs(dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+    t->n_items = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         const dlpi_table_row *row = j->at[k].x.drops;
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
         if (!dlpi_input_drops(st, &j->at[k].x)) continue;
         f->least_items = 1; /* some may be left out */
         if (t->joins->verb == DLP_ZIP && !f->pairs)
@@ -53032,7 +52979,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
         node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_node_is(t, &node[m.n], DLPI_NODE_BEGINS) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
@@ -53062,10 +53009,10 @@ static int dlpi_table_from(const dlpi_table *t, uint32_t *n) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
+        const bool last = node + 1 == join || dlpi_node_is(t, &node[1], DLPI_NODE_BEGINS);
         const int rc = dlpi_node_place(t, node, DLPI_IN_BRANCH);
         if (rc != DLP_OK) return rc;
-        lists += dlpi_node_begins(t, node);
+        lists += dlpi_node_is(t, node, DLPI_NODE_BEGINS);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -53138,11 +53085,22 @@ DLPI_COLD
 static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                              const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
-    dlpi_makers m = {.joins = t->joins};
+    dlpi_makers m = {.joins = t->joins, .rows = b.rows, .n = b.makers, .n_levels = 1};
     dlpi_branches *j = &x->j;
     int rc;
     if ((rc = dlpi_table_fields(t, j, m.fields[0], &m.n_fields[0])) != DLP_OK) return rc;
-    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
+    t->at = (uint32_t)(b.rows - t->nodes) + b.makers - 1;
+    if ((rc = dlpi_makers_rows(t, &m)) == DLP_OK) {
+        dlpi_timed_least(&m.timed, m.workers.deadline_ms); /* there, none of them names workers */
+        dlpi_timed_least(&st->timed, m.timed);
+        m.workers = st->w;
+        m.input.fields = m.fields[0];
+        m.input.n_fields = m.n_fields[0];
+        m.f = (dlp_source){.dataset = &m.input};
+        rc = dlpi_makers_stage(t, &m, st);
+    }
+    if (rc == DLP_OK) rc = dlpi_makers_levels(t, &m, st);
+    if (rc != DLP_OK) {
         st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
     }
@@ -53190,9 +53148,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
         if (rc != DLP_OK) return rc;
         if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
-    t->n_items = 0;
-    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
@@ -53224,25 +53179,12 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
     return NULL;
 }
 
-/* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
-   wait for all batches. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
-    const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
-    if (node->queue.full != DLP_FULL_WAIT)
-        return dlpi_bad(t->p, node->name, "queue.full",
-                        "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
-    if (asked != 0 && each != 0 && asked != each)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0, or as max_held of the pipe's desc",
-                        each);
-    if (each != 0) t->p->d.max_held = each;
-    return DLP_OK;
-}
-
-/* Add an out row. The first out has no stage of its own. Returns DLP_OK, a stage number, or a
+/* Add an out row. The first out has no stage of its own: dlp_pipe_next gives its batches, and its
+   capacity is max_held. Returns DLP_OK, a stage number, or a
    DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
     const dlp_node *reads = dlpi_out_reads(t, node), *last = t->nodes, *host;
     bool first;
     while (last[1].verb != DLP_OUT) last++; /* this row is one */
@@ -53259,7 +53201,16 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
                            node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
                            last->name, host && !first ? " or \"" : "",
                            host && !first ? host->name : "", host && !first ? "\"" : "");
-    if (first) return dlpi_out_first(t, node);
+    if (first && node->queue.full != DLP_FULL_WAIT)
+        return dlpi_bad(t->p, node->name, "queue.full",
+                        "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
+    if (first && asked != 0 && each != 0 && asked != each)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0, or as max_held of the pipe's desc",
+                        each);
+    if (first) {
+        if (each != 0) t->p->d.max_held = each;
+        return DLP_OK;
+    }
     if (reads == last && host != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
                            "from is \"%s\", whose buffers go to the first out; read \"%s\"",
@@ -53933,24 +53884,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 #ifndef DLPIPE_NO_SPLIT
 /* ---- chunks ---- */
 
-/* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
-   *err. */
-static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
-    const dlp_source *source = desc->source;
-    *d = *desc;
-    if (source == NULL) return DLP_OK;
-    if (source->chunks == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "source",
-                              "the source has no rows for chunks; set load, or use a loader");
-    source->chunks(source, d);
-    if (d->identity == NULL && source->dataset != NULL) d->identity = source->dataset->identity;
-    if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
-                          "n_items is %" PRIu64 ", and the source has %" PRIu64
-                          " rows; set 0, which takes that number",
-                          desc->n_items, d->n_items);
-}
-
 /* Check a desc of chunks, its fields included. The split has checks of its own. Returns 0 or a
    DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
@@ -54133,24 +54066,26 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nod
     return DLP_OK;
 }
 
-/* Warn, as information, which preload DLP_PRELOAD_AUTO has chosen. */
-static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
-    if (to->preload == DLP_PRELOAD_NONE)
-        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
-    else
-        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
-                  dlpi_chunk_count(p),
-                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
-                  p->plan_bytes);
-}
-
-/* Fill the table *to for a pipe of chunks, and *choice with its preload. *p becomes a pipe without
+/* Fill the table *to for a pipe of chunks, with what its source says of the rows, and *choice with
+   its preload. *p becomes a pipe without
    stages. Returns 0 or a DLP_ERR code. The error is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_fill(dlp_pipe **p, const dlp_chunks_desc *desc, dlp_nodes *to,
                             dlpi_choice *choice, dlp_error *err) {
-    dlp_chunks_desc d;
-    int rc = dlpi_chunks_copy(&d, desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
+    const dlp_source *source = desc->source;
+    dlp_chunks_desc d = *desc;
+    int rc;
+    if (source != NULL && source->chunks == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "source",
+                              "the source has no rows for chunks; set load, or use a loader");
+    if (source != NULL) source->chunks(source, &d);
+    if (source != NULL && d.identity == NULL && source->dataset != NULL)
+        d.identity = source->dataset->identity;
+    if (desc->n_items != 0 && desc->n_items != d.n_items)
+        return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
+                              "n_items is %" PRIu64 ", and the source has %" PRIu64
+                              " rows; set 0, which takes that number",
+                              desc->n_items, d.n_items);
+    if ((rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
     return dlpi_chunks_begin(p, &d, choice->preload, to, err);
 }
 
@@ -54174,7 +54109,13 @@ DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc
             desc->preload == DLP_PRELOAD_AUTO;
         rc = dlpi_table_start(p);
     }
-    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &choice);
+    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO && choice.preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", choice.why);
+    else if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO)
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  choice.preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
     return dlpi_opened(out, p, rc, err);
 }
 
@@ -54549,24 +54490,20 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-/* Store a counter's last value in the region, for observers of other processes. */
-static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
-    DLPI_STORE_RLX(&r->at_ns, at_ns);
-    dlpi_bump(&r->noted, 1);
-}
-
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
-    uint64_t at_ns;
+    uint64_t at_ns, bits;
+    dlpi_counter_rec *r; /* of the region, for observers of other processes */
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     at_ns = dlpi_now_ns() - p->ctl->started_ns;
     dlpi_counter_add(p, &p->counters[counter], at_ns, value);
-    dlpi_counter_show(&p->counter_now[counter], at_ns, value);
+    r = &p->counter_now[counter];
+    memcpy(&bits, &value, sizeof bits);
+    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
+    DLPI_STORE_RLX(&r->at_ns, at_ns);
+    dlpi_bump(&r->noted, 1);
     return DLP_OK;
 }
 #endif /* DLPIPE_NO_STATS */

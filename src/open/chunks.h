@@ -11,24 +11,6 @@
 #include "build/limits.h"
 /* ---- chunks ---- */
 
-/* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
-   *err. */
-static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
-    const dlp_source *source = desc->source;
-    *d = *desc;
-    if (source == NULL) return DLP_OK;
-    if (source->chunks == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "source",
-                              "the source has no rows for chunks; set load, or use a loader");
-    source->chunks(source, d);
-    if (d->identity == NULL && source->dataset != NULL) d->identity = source->dataset->identity;
-    if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
-                          "n_items is %" PRIu64 ", and the source has %" PRIu64
-                          " rows; set 0, which takes that number",
-                          desc->n_items, d->n_items);
-}
-
 /* Check a desc of chunks, its fields included. The split has checks of its own. Returns 0 or a
    DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
@@ -211,24 +193,26 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nod
     return DLP_OK;
 }
 
-/* Warn, as information, which preload DLP_PRELOAD_AUTO has chosen. */
-static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
-    if (to->preload == DLP_PRELOAD_NONE)
-        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
-    else
-        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
-                  dlpi_chunk_count(p),
-                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
-                  p->plan_bytes);
-}
-
-/* Fill the table *to for a pipe of chunks, and *choice with its preload. *p becomes a pipe without
+/* Fill the table *to for a pipe of chunks, with what its source says of the rows, and *choice with
+   its preload. *p becomes a pipe without
    stages. Returns 0 or a DLP_ERR code. The error is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_fill(dlp_pipe **p, const dlp_chunks_desc *desc, dlp_nodes *to,
                             dlpi_choice *choice, dlp_error *err) {
-    dlp_chunks_desc d;
-    int rc = dlpi_chunks_copy(&d, desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
+    const dlp_source *source = desc->source;
+    dlp_chunks_desc d = *desc;
+    int rc;
+    if (source != NULL && source->chunks == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "source",
+                              "the source has no rows for chunks; set load, or use a loader");
+    if (source != NULL) source->chunks(source, &d);
+    if (source != NULL && d.identity == NULL && source->dataset != NULL)
+        d.identity = source->dataset->identity;
+    if (desc->n_items != 0 && desc->n_items != d.n_items)
+        return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
+                              "n_items is %" PRIu64 ", and the source has %" PRIu64
+                              " rows; set 0, which takes that number",
+                              desc->n_items, d.n_items);
+    if ((rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
     return dlpi_chunks_begin(p, &d, choice->preload, to, err);
 }
 
@@ -252,7 +236,13 @@ DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc
             desc->preload == DLP_PRELOAD_AUTO;
         rc = dlpi_table_start(p);
     }
-    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &choice);
+    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO && choice.preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", choice.why);
+    else if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO)
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  choice.preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
     return dlpi_opened(out, p, rc, err);
 }
 

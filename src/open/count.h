@@ -24,23 +24,19 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-/* Store a counter's last value in the region, for observers of other processes. */
-static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
-    DLPI_STORE_RLX(&r->at_ns, at_ns);
-    dlpi_bump(&r->noted, 1);
-}
-
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
-    uint64_t at_ns;
+    uint64_t at_ns, bits;
+    dlpi_counter_rec *r; /* of the region, for observers of other processes */
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     at_ns = dlpi_now_ns() - p->ctl->started_ns;
     dlpi_counter_add(p, &p->counters[counter], at_ns, value);
-    dlpi_counter_show(&p->counter_now[counter], at_ns, value);
+    r = &p->counter_now[counter];
+    memcpy(&bits, &value, sizeof bits);
+    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
+    DLPI_STORE_RLX(&r->at_ns, at_ns);
+    dlpi_bump(&r->noted, 1);
     return DLP_OK;
 }

@@ -6,10 +6,6 @@
 #include "stages/branches.h"
 /* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
 
-static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
-    return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
-}
-
 /* Let a branch have the order of its list, if inputs can have it. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_order(const dlpi_table *t, dlpi_branch *b) {
     const char *list = t->list->name;
@@ -212,7 +208,7 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
    many as load gives, or one. */
 static void dlpi_table_counts(const dlpi_table *t, const dlpi_makers *m, dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
-        if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
+        if (dlpi_node_is(t, &m->rows[i], DLPI_NODE_MAKES | DLPI_NODE_LOADS) &&
             &m->rows[i] != m->load)
             return;
     f->pairs = m->load == NULL;
@@ -221,12 +217,15 @@ static void dlpi_table_counts(const dlpi_table *t, const dlpi_makers *m, dlpi_fo
 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
    in each input. In other branches nobody knows how many items a failed input has, so
-   DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+   DLP_ON_ERROR_DROP is refused. Sets t->n_items to the most inputs of a branch. Returns 0 or a
+   DLP_ERR code. */
+static int dlpi_table_pairs(dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+    t->n_items = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         const dlpi_table_row *row = j->at[k].x.drops;
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
+        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
         if (!dlpi_input_drops(st, &j->at[k].x)) continue;
         f->least_items = 1; /* some may be left out */
         if (t->joins->verb == DLP_ZIP && !f->pairs)
@@ -307,7 +306,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
         node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_node_is(t, &node[m.n], DLPI_NODE_BEGINS) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
@@ -336,10 +335,10 @@ static int dlpi_table_from(const dlpi_table *t, uint32_t *n) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
+        const bool last = node + 1 == join || dlpi_node_is(t, &node[1], DLPI_NODE_BEGINS);
         const int rc = dlpi_node_place(t, node, DLPI_IN_BRANCH);
         if (rc != DLP_OK) return rc;
-        lists += dlpi_node_begins(t, node);
+        lists += dlpi_node_is(t, node, DLPI_NODE_BEGINS);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -409,11 +408,22 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
 static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                              const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
-    dlpi_makers m = {.joins = t->joins};
+    dlpi_makers m = {.joins = t->joins, .rows = b.rows, .n = b.makers, .n_levels = 1};
     dlpi_branches *j = &x->j;
     int rc;
     if ((rc = dlpi_table_fields(t, j, m.fields[0], &m.n_fields[0])) != DLP_OK) return rc;
-    if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
+    t->at = (uint32_t)(b.rows - t->nodes) + b.makers - 1;
+    if ((rc = dlpi_makers_rows(t, &m)) == DLP_OK) {
+        dlpi_timed_least(&m.timed, m.workers.deadline_ms); /* there, none of them names workers */
+        dlpi_timed_least(&st->timed, m.timed);
+        m.workers = st->w;
+        m.input.fields = m.fields[0];
+        m.input.n_fields = m.n_fields[0];
+        m.f = (dlp_source){.dataset = &m.input};
+        rc = dlpi_makers_stage(t, &m, st);
+    }
+    if (rc == DLP_OK) rc = dlpi_makers_levels(t, &m, st);
+    if (rc != DLP_OK) {
         st->ops = dlpi_joined_begins; /* which frees the branches */
         return rc;
     }
@@ -460,9 +470,6 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
         if (rc != DLP_OK) return rc;
         if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
-    t->n_items = 0;
-    for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
-        if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;

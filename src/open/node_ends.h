@@ -28,39 +28,32 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
         if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
-        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_PASSES) == 0) return NULL;
+        if (!dlpi_node_is(t, node, DLPI_NODE_PASSES)) return NULL;
     }
     return NULL;
 }
 
-/* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
-   end in `map`. node: the fetch row. Returns 0 or a DLP_ERR code. */
-static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
-    const dlp_node *before = node - 1;
-    uint32_t n, m = 0;
-    const dlp_field *f = dlpi_fetch_fields(node, &n), *g = NULL;
-    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
-        g = dlpi_fetch_fields(before, &m);
-    if (g != NULL && dlpi_fields_same(f, n, g, m)) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields end in \"%s\": fetches of the mix must follow each other "
-                       "and have the same fields",
-                       map->name);
-}
-
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
-   end in a later map. Returns 0 or a DLP_ERR code. */
+   end in a later map. A fetch of a mix must have the same fields as the fetch before it. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
     const bool async =
         source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+    const dlp_node *before = node - 1;
+    const dlp_field *g = NULL;
+    uint32_t m = 0;
     bool moved = false;
-    int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
-    if (node->fetch.of > 1) rc = dlpi_ends_alike(t, node, map);
-    if (rc != DLP_OK) return rc;
+    if (before->verb == DLP_FETCH && before->fetch.of + 1 == node->fetch.of)
+        g = dlpi_fetch_fields(before, &m);
+    if (node->fetch.of > 1 && (g == NULL || !dlpi_fields_same(ds->fields, ds->n_fields, g, m)))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields end in \"%s\": fetches of the mix must follow each other "
+                           "and have the same fields",
+                           map->name);
     for (int ends = 0; ends < 2; ends++) {
         for (uint32_t i = 0; i < ds->n_fields; i++) {
             if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
@@ -134,7 +127,7 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
     else if (t->makes == 0 && t->nodes->verb != DLP_PUSH)
         return NULL;
     for (; i < t->at; i++)
-        if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
+        if (!dlpi_node_is(t, &t->nodes[i], DLPI_NODE_ITEMS)) return &t->nodes[i];
     return NULL;
 }
 

@@ -101,7 +101,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 /* Write what a fetch row says into *f, whose dataset is *ds. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     int rc;
-    if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
+    if (t->list->verb == DLP_PUSH && !dlpi_node_is(t, node - 1, DLPI_NODE_LOADS))
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");

@@ -69,46 +69,42 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
 enum { DLPI_IN_BRANCH, DLPI_TO_MAKER, DLPI_BEHIND };
 
 #define DLPI_V(name) (1u << DLP_##name)
-#define DLPI_CACHE_BEHIND \
-    "keeps the items of branches, since joined rows have no numbers; write it directly behind the " \
-    "zip or mix"
 
-/* Which verbs may stand where. The first line holds that has the place and the verb. */
+/* Which verbs may not stand where. The first line that has the place and the verb is told. */
 static const struct dlpi_stand {
     int where;
     unsigned verbs;    /* a bit for each */
-    const char *words; /* what is wrong with the node; NULL: it may stand there */
+    const char *words; /* what is wrong with the node */
 } dlpi_stands[] = {
-    {DLPI_IN_BRANCH,
-     DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
-         DLPI_V(FILTER),
-     NULL},
     {DLPI_IN_BRANCH, DLPI_V(CACHE) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
      "stands in a branch of a zip or mix; write it behind the row that joins the branches"},
-    {DLPI_IN_BRANCH, ~0u,
+    {DLPI_IN_BRANCH,
+     ~(DLPI_V(LIST) | DLPI_V(PUSH) | DLPI_V(LOAD) | DLPI_V(FETCH) | DLPI_V(MAP) | DLPI_V(EXPAND) |
+       DLPI_V(FILTER)),
      "stands in a branch of a zip or mix, which may have only list, push, load, fetch, map, expand "
      "and filter"},
-    {DLPI_TO_MAKER, DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK),
-     NULL},
-    {DLPI_TO_MAKER, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
-    {DLPI_TO_MAKER, ~0u,
+    {DLPI_TO_MAKER,
+     ~(DLPI_V(MAP) | DLPI_V(WINDOW) | DLPI_V(EXPAND) | DLPI_V(FILTER) | DLPI_V(PACK)),
      "stands between a zip or mix and a filter, expand or pack; write it behind the last of these"},
-    {DLPI_BEHIND, DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT),
-     NULL},
-    {DLPI_BEHIND, DLPI_V(CACHE), DLPI_CACHE_BEHIND},
     {DLPI_BEHIND, DLPI_V(FETCH),
      "fetches by index, so it must stand in a branch of the zip or mix; move its row up"},
     {DLPI_BEHIND, DLPI_V(ZIP) | DLPI_V(MIX), "is a second zip or mix; join all branches in one"},
-    {DLPI_BEHIND, ~0u,
+    {DLPI_BEHIND, ~(DLPI_V(MAP) | DLPI_V(GUARD) | DLPI_V(BATCH) | DLPI_V(TRANSFER) | DLPI_V(OUT)),
      "stands behind a zip or mix, where only cache, map, filter, expand, window, pack, guard, "
      "batch, transfer and out may stand"},
 };
 
 /* Check that a row may stand where it does. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_place(const dlpi_table *t, const dlp_node *node, int where) {
-    const struct dlpi_stand *q = dlpi_stands;
-    while (q->where != where || (q->verbs >> node->verb & 1) == 0) q++;
-    return q->words == NULL ? DLP_OK : dlpi_node_bad(t, node, q->words);
+    if (where != DLPI_IN_BRANCH && node->verb == DLP_CACHE)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
+                           "cache \"%s\" keeps the items of branches, since joined rows have no "
+                           "numbers; write it directly behind \"%s\"",
+                           node->name, t->joins->name);
+    for (size_t i = 0; i < sizeof dlpi_stands / sizeof *dlpi_stands; i++)
+        if (dlpi_stands[i].where == where && (dlpi_stands[i].verbs >> node->verb & 1) != 0)
+            return dlpi_node_bad(t, node, dlpi_stands[i].words);
+    return DLP_OK;
 }
 
 /* Check the rows behind a zip or mix. Rows up to the last maker run in the workers of the
@@ -127,23 +123,4 @@ static int dlpi_behind_check(const dlpi_table *t) {
                                "set it there");
     }
     return DLP_OK;
-}
-
-/* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
-   of joined rows. Returns 0 or a DLP_ERR code. */
-static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
-    int rc;
-    m->rows = b->rows;
-    m->n = b->makers;
-    m->n_levels = 1;
-    t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
-    if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
-    dlpi_timed_least(&m->timed, m->workers.deadline_ms); /* there, none of them names workers */
-    dlpi_timed_least(&st->timed, m->timed);
-    m->workers = st->w;
-    m->input.fields = m->fields[0];
-    m->input.n_fields = m->n_fields[0];
-    m->f = (dlp_source){.dataset = &m->input};
-    rc = dlpi_makers_stage(t, m, st);
-    return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }

@@ -8,13 +8,9 @@
 #include "stages/found.h"
 /* ---- load, window: rows of items of unknown count ---- */
 
-/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
-   may stand between. */
-static const dlp_node *dlpi_window_row(const dlpi_table *t) { return dlpi_table_window(t, t->at); }
-
-/* Return the items of that window, or 0. */
+/* Return the items of the window behind the rows that are being added; 0 if none stands there. */
 static uint32_t dlpi_window_after(const dlpi_table *t) {
-    const dlp_node *node = dlpi_window_row(t);
+    const dlp_node *node = dlpi_table_window(t, t->at);
     return node != NULL ? node->window.items : 0;
 }
 
@@ -54,8 +50,7 @@ static int dlpi_window_ungrouped(const dlpi_table *t, const dlp_node *node) {
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
     if (before->verb == DLP_CACHE) before--;
-    if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
-        t->makes != t->at - (before < node - 1)) {
+    if (!dlpi_node_is(t, before, DLPI_NODE_FINDS) && t->makes != t->at - (before < node - 1)) {
         const dlp_node *cache = node;
         while (cache > t->nodes && cache->verb != DLP_CACHE && cache->verb != DLP_BATCH) cache--;
         if (cache->verb == DLP_CACHE && cache < before)
@@ -119,7 +114,8 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
-    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
+    if (d.window > 0 &&
+        (rc = dlpi_window_groups(t, dlpi_table_window(t, t->at), NULL, 0, NULL)) != DLP_OK)
         return rc;
     t->unknown = true;
     found = d.items == NULL && d.count == NULL && d.max_items > 0;

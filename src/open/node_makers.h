@@ -209,10 +209,11 @@ static int dlpi_later_seat(dlpi_table *t, const dlp_node *node, dlpi_makers *m, 
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
 
-/* Check a fetch row of one of several datasets, which says f and whose items are ds. Returns 0 or a
-   DLP_ERR code. */
-static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
-                         const dlp_dataset *ds) {
+/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
+   the datasets above. Returns 0 or a DLP_ERR code. */
+static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
+                        const dlp_dataset *ds) {
+    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
     if (t->joins != NULL)
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets in a branch; give each dataset a "
@@ -230,20 +231,10 @@ static int dlpi_of_check(dlpi_table *t, const dlp_node *node, const dlpi_makers 
         return dlpi_node_bad(t, node,
                              "fetches one of several datasets before makers, at most 16, whose "
                              "rows follow each other; move it");
-    if (m->n_of == 0 || dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
-        return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
-                       "fields differ from those of \"%s\"; give all datasets the same fields",
-                       m->rows->name);
-}
-
-/* Take a fetch row of one of several datasets into *m. Its items have the numbers behind those of
-   the datasets above. Returns 0 or a DLP_ERR code. */
-static int dlpi_of_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlp_source *f,
-                        const dlp_dataset *ds) {
-    const uint64_t first = m->n_of > 0 ? m->of[m->n_of - 1].end : 0;
-    int rc = dlpi_of_check(t, node, m, ds);
-    if (rc != DLP_OK) return rc;
+    if (m->n_of > 0 && !dlpi_fields_same(ds->fields, ds->n_fields, m->fields[0], m->n_fetched))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "fields differ from those of \"%s\"; give all datasets the same fields",
+                           m->rows->name);
     m->of[m->n_of++] = (dlpi_of){
         .first = first,
         .end = first + ds->n_items,
@@ -402,7 +393,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     m->windows[1] = dlpi_window_after(t);
-    if ((rc = dlpi_window_ungrouped(t, dlpi_window_row(t))) != DLP_OK) return rc;
+    if ((rc = dlpi_window_ungrouped(t, dlpi_table_window(t, t->at))) != DLP_OK) return rc;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
@@ -683,7 +674,7 @@ static int dlpi_makers_give(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x,
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
-    const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
+    const dlp_node *window = m->pack == NULL ? dlpi_table_window(t, t->at) : NULL;
     uint32_t n;
     int rc = dlpi_makers_give(t, m, x, all, &n);
     if (rc == DLP_OK && window != NULL)
@@ -703,8 +694,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache, if
-   they have one. Returns a stage number or a DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows, and the stage of their cache,
+   if they have one. Returns a stage number or a DLP_ERR code. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};

@@ -12,23 +12,11 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
     return NULL;
 }
 
-/* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
-   wait for all batches. Returns 0 or a DLP_ERR code. */
-static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
-    const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
-    if (node->queue.full != DLP_FULL_WAIT)
-        return dlpi_bad(t->p, node->name, "queue.full",
-                        "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
-    if (asked != 0 && each != 0 && asked != each)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0, or as max_held of the pipe's desc",
-                        each);
-    if (each != 0) t->p->d.max_held = each;
-    return DLP_OK;
-}
-
-/* Add an out row. The first out has no stage of its own. Returns DLP_OK, a stage number, or a
+/* Add an out row. The first out has no stage of its own: dlp_pipe_next gives its batches, and its
+   capacity is max_held. Returns DLP_OK, a stage number, or a
    DLP_ERR code. */
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
     const dlp_node *reads = dlpi_out_reads(t, node), *last = t->nodes, *host;
     bool first;
     while (last[1].verb != DLP_OUT) last++; /* this row is one */
@@ -45,7 +33,16 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
                            node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
                            last->name, host && !first ? " or \"" : "",
                            host && !first ? host->name : "", host && !first ? "\"" : "");
-    if (first) return dlpi_out_first(t, node);
+    if (first && node->queue.full != DLP_FULL_WAIT)
+        return dlpi_bad(t->p, node->name, "queue.full",
+                        "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
+    if (first && asked != 0 && each != 0 && asked != each)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0, or as max_held of the pipe's desc",
+                        each);
+    if (first) {
+        if (each != 0) t->p->d.max_held = each;
+        return DLP_OK;
+    }
     if (reads == last && host != NULL)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
                            "from is \"%s\", whose buffers go to the first out; read \"%s\"",

@@ -66,8 +66,8 @@ static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
     }
 }
 
-/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the first variable
-   that is set, of those that Slurm has had for its list over the years. */
+/* Return the tasks of this node, as dlpi_env_number does. *name: gets the name of the variable.
+   Slurm has had three names for its list over the years, and the first that is set counts. */
 static int64_t dlpi_slurm_number(const char **name) {
     static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                         "SLURM_NTASKS_PER_NODE"};
@@ -189,15 +189,6 @@ static int dlpi_cpu_list(const dlpi_cpus *set, int32_t *to) {
     return n;
 }
 
-/* Give this rank its share of the n CPUs that all ranks of the node may use. */
-static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
-    uint64_t from = to->local_rank * n / to->local_world_size;
-    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
-    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
-    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
-    to->cores = to->n_cpus;
-}
-
 /* Give this rank the n CPUs that it has been confined to. node: CPUs of the node. If the node has
    too few for so many in each rank, ranks share CPUs, as where each has a socket: then `cores` is
    its part of them. */
@@ -224,10 +215,14 @@ static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
         own.word[cpu / 64] |= UINT64_C(1) << cpu % 64;
     n = (uint64_t)dlpi_cpu_list(&own, all);
     node = (uint64_t)(seen ? its_n : online);
-    if (known && (seen ? memcmp(&own, &its, sizeof own) != 0 : n < node))
+    if (known && (seen ? memcmp(&own, &its, sizeof own) != 0 : n < node)) {
         dlpi_cpus_own(to, all, n, node);
-    else
-        dlpi_cpus_share(to, all, n);
+    } else { /* its share of what all ranks of the node may use */
+        const uint64_t from = to->local_rank * n / to->local_world_size;
+        const uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
+        to->cores = to->n_cpus = end > from ? (int32_t)(end - from) : 1;
+        memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
+    }
     if (quota < 1) quota = 1;
     if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
 }

@@ -15,11 +15,17 @@ static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) 
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
+/* True if the verb of a row has one of the flags `is` (DLPI_NODE_*). */
+static bool dlpi_node_is(const dlpi_table *t, const dlp_node *node, unsigned is) {
+    const dlpi_verb *verb = dlpi_verb_of(t, node);
+    return verb != NULL && (verb->is & is) != 0;
+}
+
 /* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
    (DLPI_NODE_*); else NULL. */
 static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
     const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
-    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+    return node != NULL && dlpi_node_is(t, node, is) ? node : NULL;
 }
 
 /* True if fields end in a row that works on items. */
@@ -55,18 +61,15 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
         t->p->sharing->programs || (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
     uint32_t n = 0, i = 1;
-    for (; i < t->n &&
-           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
-         i++)
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
+    for (; i < t->n && (dlpi_node_is(t, &rows[i], in_cells) || dlpi_table_keeps(t, &rows[i])); i++)
+        if (dlpi_node_is(t, &rows[i], DLPI_NODE_MAKES) ||
             ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
             n = i + 1;
-        else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
-                 (i > 1 || rows->verb == DLP_PUSH))
+        else if (dlpi_node_is(t, &rows[i], DLPI_NODE_LOADS) && (i > 1 || rows->verb == DLP_PUSH))
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    if ((rows[i - 1].verb == DLP_PUSH || (dlpi_verb_of(t, &rows[i - 1])->is & DLPI_NODE_ITEMS)) &&
+    if ((rows[i - 1].verb == DLP_PUSH || dlpi_node_is(t, &rows[i - 1], DLPI_NODE_ITEMS)) &&
         dlpi_table_window(t, i - 1) != NULL)
         return i;
     if (n == 0 && rows->verb == DLP_PUSH && shared) return 1;
@@ -113,7 +116,7 @@ DLPI_COLD static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_n
                                                 bool policy) {
     while (node-- > t->nodes)
         if ((policy ? dlpi_policy_given(&node->workers) : node->workers.num_workers > 0) &&
-            (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+            dlpi_node_is(t, node, DLPI_NODE_WORKERS))
             return node;
     return NULL;
 }
@@ -163,7 +166,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                            i == 0 ? "be NULL: the first row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
+    if (dlpi_node_is(t, node, DLPI_NODE_OUT)) return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
                        "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
                        "order of the data",
@@ -215,16 +218,14 @@ DLPI_COLD static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
    or a DLP_ERR code. */
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
-    for (uint32_t i = t->n; i > 0; i--) {
-        const dlpi_verb *verb = dlpi_verb_of(t, &t->nodes[i - 1]);
-        if (verb != NULL && (verb->is & DLPI_NODE_JOINS) != 0) t->joins = &t->nodes[i - 1];
-    }
+    for (uint32_t i = t->n; i > 0; i--)
+        if (dlpi_node_is(t, &t->nodes[i - 1], DLPI_NODE_JOINS)) t->joins = &t->nodes[i - 1];
     for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
         const dlp_node *node = &t->nodes[i];
         const dlpi_verb *verb = dlpi_verb_of(t, node);
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
         if (verb == NULL) return dlpi_node_verb(t, node);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
+        if (dlpi_node_is(t, node, DLPI_NODE_BEGINS) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
