@@ -86,7 +86,7 @@ static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list)
 }
 
 /* Take an attempt out of its list, and append it to another list of the worker. */
-static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+DLPI_NOINLINE static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
     dlpi_attempt_list *l = &in->list[a->in];
     if (a->prev)
         a->prev->next = a->next;

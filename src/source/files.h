@@ -477,22 +477,13 @@ static inline void dlpi_files_unlock(dlpi_files_worker *w, bool alone) {
     if (!alone) dlpi_mutex_unlock(&w->lock);
 }
 
-/* Take a free record. Returns NULL if none is free. */
-static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool alone) {
+/* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
+static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool alone, bool waits) {
     dlpi_file *q;
     dlpi_files_lock(w, alone);
+    while (waits && w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
     q = dlpi_files_take(&w->free);
     dlpi_files_unlock(w, alone);
-    return q;
-}
-
-/* Take a free record, and wait for one. */
-static dlpi_file *dlpi_files_await(dlpi_files_worker *w) {
-    dlpi_file *q;
-    dlpi_mutex_lock(&w->lock);
-    while (w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
-    q = dlpi_files_take(&w->free);
-    dlpi_mutex_unlock(&w->lock);
     return q;
 }
 
@@ -515,7 +506,7 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     dlpi_file *q;
     int rc;
     if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
-    q = dlpi_files_await(w);
+    q = dlpi_files_get(w, false, true);
     rc = dlpi_file_begin(f, q, item);
     if (rc == 0) {
         dlpi_file_run(f, q);
@@ -532,7 +523,7 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     dlpi_file *q;
     int rc;
     if (w == NULL || w->files != f) return dlpi_files_no_worker(item);
-    q = dlpi_files_get(w, dlpi_files_alone(w));
+    q = dlpi_files_get(w, dlpi_files_alone(w), false);
     if (q == NULL) return DLP_FULL;
     rc = dlpi_file_begin(f, q, item);
     if (rc != 0)

@@ -99,25 +99,32 @@ static bool dlpi_tar_number(const uint8_t *text, int n, uint64_t *to) {
     return i == n || text[i] == 0 || text[i] == ' ';
 }
 
-/* Return the sum of the bytes of the block h. No sum of a lane overflows: it has 64 bytes. */
+/* Return the sum of the bytes of the block h. It is taken in lanes of 16 bits, and a lane has 64
+   bytes, so that none overflows, nor does the sum of two lanes. */
 static uint32_t dlpi_tar_bytes_sum(const uint8_t *h) {
     typedef uint16_t lanes DLPI_VECTOR(16);
+    const uint64_t low = UINT64_C(0x0000ffff0000ffff);
     lanes sums = {0}, some;
-    uint32_t sum = 0;
+    uint64_t half[2], sum;
     for (int i = 0; i < DLPI_TAR_BLOCK; i += (int)sizeof some) {
         memcpy(&some, h + i, sizeof some);
         sums += (some & 255) + (some >> 8);
     }
-    for (int i = 0; i < 8; i++) sum += sums[i];
-    return sum;
+    memcpy(half, &sums, sizeof half);
+    sum = half[0] + half[1];
+    sum = (sum & low) + (sum >> 16 & low);
+    return (uint32_t)(sum + (sum >> 32));
 }
 
 /* True if the sum of the header h is right. Its own 8 bytes count as blanks. Old programs took
    bytes as signed: 256 less for each above 127. */
 static bool dlpi_tar_sum(const uint8_t *h) {
+    const uint64_t low = UINT64_C(0x00ff00ff00ff00ff);
     uint32_t sum = 8 * ' ' + dlpi_tar_bytes_sum(h), high = 0;
-    uint64_t want;
-    for (int i = 148; i < 156; i++) sum -= h[i];
+    uint64_t own, want;
+    memcpy(&own, h + 148, sizeof own);
+    own = (own & low) + (own >> 8 & low); /* 4 sums of 2 bytes, which are then added */
+    sum -= (uint32_t)(own * UINT64_C(0x0001000100010001) >> 48);
     if (!dlpi_tar_number(h + 148, 8, &want)) return false;
     if (want == sum) return true;
     for (int i = 0; i < DLPI_TAR_BLOCK; i++) high += (i < 148 || i >= 156) && h[i] > 127;
@@ -150,7 +157,7 @@ DLPI_COLD static int dlpi_tar_foreign(dlpi_tar *t) {
 
 /* Move *at, the byte of a block, to the next block that is not all zeros, or to the end of the
    shard. Returns false with the reason noted in t. */
-static bool dlpi_tar_zeros(dlpi_tar *t, uint64_t *at) {
+DLPI_COLD static bool dlpi_tar_zeros(dlpi_tar *t, uint64_t *at) {
     static const uint8_t nothing[DLPI_TAR_BLOCK];
     uint64_t i = *at;
     while (i < t->size) {
@@ -172,7 +179,7 @@ static bool dlpi_tar_zeros(dlpi_tar *t, uint64_t *at) {
 /* Look for a header behind the zeros at t->at: of another archive, or behind a lone block. Returns
    the header, with t->gap set and t->at moved to it; NULL at the end of the shard, or with the
    reason noted in t. */
-static const uint8_t *dlpi_tar_behind(dlpi_tar *t) {
+DLPI_COLD static const uint8_t *dlpi_tar_behind(dlpi_tar *t) {
     const uint64_t zeros = t->at;
     uint64_t at = zeros;
     const uint8_t *h = NULL;
@@ -316,15 +323,18 @@ static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, con
     return 0;
 }
 
-/* Take a header if it is about other members. Returns 1 if it is; 0 if it is a member's own; -1
-   with the reason noted in t. */
-static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
-                             dlpi_tar_entry *e) {
+/* True if a header of this type is about other members. */
+static inline bool dlpi_tar_extends(char type) {
+    return type == 'x' || type == 'g' || type == 'L' || type == 'K';
+}
+
+/* Take a header that is about other members. Returns 1, or -1 with the reason noted in t. */
+DLPI_COLD static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next *next,
+                                       dlpi_tar_entry *e) {
     const uint64_t most = h->type == 'L' || h->type == 'K' ? DLPI_TAR_NAME : DLPI_TAR_PAX;
     const uint8_t *text;
     uint64_t n = h->size;
     int rc = 0;
-    if (h->type != 'x' && h->type != 'g' && h->type != 'L' && h->type != 'K') return 0;
     if (n > most)
         return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, t->at, "a header of %" PRIu64 " bytes", n);
     if ((text = dlpi_tar_bytes(t, t->at + DLPI_TAR_BLOCK, n, "a pax header or a long name")) ==
@@ -341,7 +351,7 @@ static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next 
 /* True if a name is not of a sample. It lies in a directory that an operating system or a tar
    program has made, or is __NAME__, by which WebDataset describes the shard. base: the last part of
    the name, with its first dot at `dot`. */
-static bool dlpi_tar_meta(const char *name, const char *base, const char *dot) {
+DLPI_NOINLINE static bool dlpi_tar_meta(const char *name, const char *base, const char *dot) {
     if (dot - base > 4 && memcmp(base, "__", 2) == 0 && memcmp(dot - 2, "__", 2) == 0) return true;
     for (const char *end; name < base; name = end + 1) {
         end = strchr(name, '/');
@@ -437,8 +447,10 @@ DLPI_NOINLINE static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
         if (rc != 1) return rc;
         if (t->gap > 0) e->begins = t->at;
         gap += t->gap;
-        if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
-        if (rc == 1) continue;
+        if (dlpi_tar_extends(h.type)) {
+            if (dlpi_tar_extended(t, &h, &next, e) < 0) return -1;
+            continue;
+        }
         if ((rc = dlpi_tar_left_out(t, h.type, &has_data)) < 0) return rc;
         if (!next.name) memcpy(e->name, h.name, sizeof h.name);
         e->data = t->at + DLPI_TAR_BLOCK;
@@ -485,7 +497,7 @@ static uint64_t dlpi_tar_hash(const char *text, size_t n) {
 }
 
 /* Append a sample that begins with the member e. Returns 0, or -1 with the reason noted in t. */
-static int dlpi_tar_keys_add(dlpi_tar *t, dlpi_tar_keys *k, const dlpi_tar_entry *e) {
+DLPI_COLD static int dlpi_tar_keys_add(dlpi_tar *t, dlpi_tar_keys *k, const dlpi_tar_entry *e) {
     const char *bare = dlpi_tar_bare(e->name);
     dlpi_tar_seen *more = dlpi_room_for(k->seen, k->n, &k->room, sizeof *more);
     t->errnum = more == NULL ? ENOMEM : 0;
@@ -539,8 +551,8 @@ DLPI_COLD static int dlpi_tar_again(dlpi_tar *t, dlpi_tar_keys *k) {
 
 /* Go through all members; add and to as in dlpi_tar_samples. Returns 0, or -1 with the reason noted
    in t. */
-static int dlpi_tar_walk(dlpi_tar *t, dlpi_tar_keys *k, bool (*add)(void *to, uint64_t at),
-                         void *to) {
+DLPI_COLD static int dlpi_tar_walk(dlpi_tar *t, dlpi_tar_keys *k,
+                                   bool (*add)(void *to, uint64_t at), void *to) {
     dlpi_tar_entry pair[2];
     int rc, p = 0;
     while ((rc = dlpi_tar_file(t, &pair[p])) == 1) {
@@ -591,8 +603,8 @@ static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n)
 }
 
 /* Return the member of a sample with this extension of n bytes, or NULL. Case does not count. */
-static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *extension,
-                                           size_t n) {
+DLPI_NOINLINE static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s,
+                                                         const char *extension, size_t n) {
     for (uint32_t i = 0; i < s->n_members; i++)
         if (dlpi_string_alike(s->members[i].extension, extension, n) &&
             s->members[i].extension[n] == 0)

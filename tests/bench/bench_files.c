@@ -3,6 +3,8 @@
    pread, close (peer "pread"); out of memory (warm) and after posix_fadvise DONTNEED (cold:
    contents, not directories). The pipe starts and ends within a sample.
 
+   Then small items, beside threads by hand (bench_files_small.h).
+
    Arguments: rounds (5, at most 16), directory for the files (build/bench). One JSON object per
    line on standard output and in build/bench/files.jsonl; bytes_per_item is the mean
    file's, cpu_us (of all cores, a file) is of ours, cpu_us_theirs of the loop. */
@@ -160,6 +162,8 @@ static void measure(int cold, int threads, int k, int workers, int rounds) {
     put(&m, &s, 0, 1);
 }
 
+#include "bench_files_small.h"
+
 int main(int argc, char **argv) {
     static const int depth[] = {4, 16};
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
@@ -175,6 +179,8 @@ int main(int argc, char **argv) {
             for (int i = 0; i < 2; i++)
                 for (int threads = 0; threads < 2; threads++)
                     measure(cold, threads, depth[i], workers, rounds);
+    small_measure(rounds);
     remove_files();
+    fprintf(stderr, "checksum %llx\n", (unsigned long long)small_sink);
     return fclose(lines_file) == 0 ? 0 : 1;
 }
