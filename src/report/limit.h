@@ -232,27 +232,40 @@ static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, 
     if (last <= 1.05 * now) f->n = 0;
 }
 
+/* Return how many batches, or chunks, the workers of a stage finish while an item of its slowest
+   hundredth takes: so many in flight hide it. Returns 0 if the times of items are about even, or if
+   cells hide it. */
+static double dlpi_foretold_hidden(const dlp_stage_stats *g, double rows) {
+    if (g->p50_ns == 0 || g->p99_ns / 4 < g->p50_ns || g->busy_ns == 0 || g->cells > 0) return 0;
+    return (double)g->p99_ns * g->workers * (double)g->items / (double)g->busy_ns / rows;
+}
+
 /* Predict what a change at the limit would give. If the limit is prefetch_factor, the changes are
    more batches in flight, and unordered = 1. The batches are twice as many, or so many that each
    worker has an item. They are more if these give less than 0.9 of the most. If the limit is an
    inline stage, the change is workers; n stays -1 if the stage can have one worker only. If the
    callbacks of the limiting stage wait for items, the change is 16 items at once in each worker.
-   Nothing is predicted if the simulation does not even give about the measured rate. */
+   Nothing is predicted if the simulation does not even give about the measured rate: then so many
+   batches are named that they hide slow items. */
 static void dlpi_foretell(const dlp_stats *s, const dlpi_load *l, int limit, dlpi_foretold *f) {
     const bool deeper = limit == DLPI_LIMIT_PREFETCH;
     const dlp_stage_stats *g = &s->stages[limit >= 0 ? limit : deeper ? l->busiest : 0];
-    const double need = l->rows > 0 ? g->workers / (dlpi_of_chunks(s) ? 1 : l->rows) : 0;
+    const double rows = dlpi_of_chunks(s) ? 1 : l->rows;
     const bool inlined = limit >= 0 && g->workers <= 0 && dlpi_words_ops(g)->sink == NULL &&
                          dlpi_stage_slow(g) == NULL;
     const bool sleeps = limit >= 0 && g->workers <= DLP_MAX_WORKERS / 16 && dlpi_stage_sleeps(s, g);
     dlp_predict_desc many = {.prefetch_factor = inlined && s->prefetch_factor < 2 ? 2 : 0};
+    double need = rows > 0 ? g->workers / rows : 0;
     dlp_predict now;
+    bool known = (deeper || inlined || sleeps) && dlp_stats_predict(s, NULL, &now) == DLP_OK &&
+                 now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
+    if (deeper && !known && rows > 0 && dlpi_foretold_hidden(g, rows) > need)
+        need = dlpi_foretold_hidden(g, rows);
     f->n = -1;
     f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
     while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
     f->more = f->more < 4096 ? f->more : 4096;
-    if (!(deeper || inlined || sleeps) || dlp_stats_predict(s, NULL, &now) != DLP_OK) return;
-    if (!(now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate)) return;
+    if (!known) return;
     if (deeper) {
         const double most = dlpi_foretold_deeper(s, l, DLPI_SIM_BATCHES);
         f->deeper = dlpi_foretold_deeper(s, l, f->more);
