@@ -317,12 +317,15 @@ static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NU
 DLPI_NOINLINE static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
     uint64_t want = p->d.unordered ? UINT64_MAX : p->base + 1;
-    uint32_t *here = &p->ctl->consumer_cpu;
+    const uint32_t cpu = (uint32_t)dlpi_cpu_here() + 1;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
-    if (k.until == 0 ||
-        !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
-                         dlpi_awake_shares_core(p, here, dlpi_awake_here(here)), k.until))
+    const bool beside = p->cpus == 1 || dlpi_awake_beside(p, NULL, dlpi_awake_core(cpu));
+    const bool crowded = dlpi_awake_crowded(p);
+    if (DLPI_LOAD_RLX(&p->ctl->consumer_cpu) != cpu)
+        DLPI_STORE_RLX(&p->ctl->consumer_cpu, cpu); /* W2 */
+    if (k.until == 0 || (longer && crowded && !beside) ||
+        !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer, beside || crowded, k.until))
         dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
     return k.rc;
 }

@@ -261,6 +261,7 @@ typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake 
     uint32_t calls;             /* timed calls since the last estimate */
     uint32_t fits;              /* this many workers of each stage have a core, and the consumer */
     uint32_t put_off;           /* wake-ups left out since the consumer slept last */
+    uint64_t cores;             /* cores where workers began to wait before the last estimate */
     uint64_t batch_ns, step_ns; /* averages: workers' busy time of a batch; the consumer's steps */
     uint64_t busy_ns, steps_ns, delivered; /* sums at the last estimate */
 } dlpi_awake;

@@ -251,9 +251,9 @@ typedef struct dlpi_group { /* 32 workers of a stage */
 
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
+    uint64_t cores;           /* W2 bits of the cores where workers began to wait of late */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint32_t cpu;             /* W2 1 + core on which a worker began to wait last; 0: none */
-    uint8_t pad[DLPI_LINE - 16];
+    uint8_t pad[DLPI_LINE - 20];
     dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 

@@ -163,7 +163,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
     w->last_ns = now;
     dlpi_clock_probe(w);
     DLPI_STORE_RLX(&block->since_ns, now);
-    if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
+    if (w->started && w->st->n_workers == 1) dlpi_awake_here(w->waiters);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }

@@ -18,10 +18,11 @@
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
    to another program costs a time slice. Once a thread has lost one, all waits sleep at once for a
    while (LC2). All yield if more workers of a pipe's only stage can have something to do than have
-   a core beside the consumer (awake.fits). One more than that waits awake then. All yield as well
-   if producers feed the pipe and have not a core each (p->wait.only_yields). A producer gives the
-   core back when the pipe has no room for more, many batches later, and a spin would only keep it
-   from that.
+   a core beside the consumer (awake.fits). One more than that waits awake then. But the consumer
+   sleeps at once if no worker began to wait on its core of late. The workers share the other cores
+   then, and the kernel can give the consumer's core to one of them. All yield as well if producers
+   feed the pipe and have not a core each (p->wait.only_yields). A producer gives the core back when
+   the pipe has no room for more, many batches later, and a spin would only keep it from that.
 
    If batches or the consumer's steps take longer, or the workers of several stages have not a core
    each, all wait as dlpi_wait_rule_set says. But nobody spins if the other thread was on this core.
@@ -30,9 +31,12 @@
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
-   W2     consumer_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
+   W2     ctl.consumer_cpu   consumer: core + 1 where it began to wait last   workers, before a wait
+   W2     waiters.cores   workers, before a wait: bits of their cores; consumer: clears them
+                                                consumer, workers, before a wait. Hints, both
 
    The consumer measures: how long workers were busy for a batch, and how long its own steps were.
+   While all sleep, the first holds the wake-ups of the consumer, too (DLPI_WAKER_NS).
 
    While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
    wake-up is lost. A worker without a bit in the mask, read after the publication, sets it later if
@@ -42,6 +46,7 @@
 
 #define DLPI_WAKE_NS UINT64_C(10000)  /* ns of work for which one more worker is not woken */
 #define DLPI_SHORT_NS UINT64_C(15000) /* ns that a wake-up costs waker and sleeper together */
+#define DLPI_WAKER_NS UINT64_C(8000)  /* ns of wake-ups in a batch, if no thread waits awake */
 #define DLPI_AWAKE_NS UINT64_C(50000) /* ns after which a woken thread runs, at most */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates */
 #define DLPI_ASLEEP_CALLS 4u /* such calls, if no thread waits awake or if it did in vain */
@@ -58,8 +63,14 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
+    uint64_t most = DLPI_SHORT_NS + (p->ctl->keep_awake == 0 ? DLPI_WAKER_NS : 0);
     uint32_t keep = 0;
     if (n == 0) return;
+    a->cores = 0;
+    for (int i = 0; i < p->n_staffed; i++) {
+        a->cores |= DLPI_LOAD_RLX(&p->waiters[i].cores); /* W2, here and below */
+        DLPI_STORE_RLX(&p->waiters[i].cores, (uint64_t)0);
+    }
     for (int i = 0; i < p->n_workers; i++)
         busy += DLPI_LOAD_RLX(&p->workers[i].block->busy_ns); /* statistics */
     a->batch_ns = dlpi_awake_average(a->batch_ns, (busy - a->busy_ns) / n + 1);
@@ -67,7 +78,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->busy_ns = busy;
     a->steps_ns = step;
     a->delivered = p->ctl->delivered;
-    if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
+    if (a->batch_ns <= most && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
     if (keep > a->fits) keep = p->n_staffed == 1 ? a->fits + 1 : 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
@@ -83,24 +94,40 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-/* True if a thread that waits on core `cpu` may keep another one from it. Either more workers wait
-   awake than have a core, or the consumer or a worker said last that it was on this core. What the
-   caller said of itself at *here does not count. */
-static bool dlpi_awake_shares_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
-    uint32_t *consumer = &p->ctl->consumer_cpu;
-    if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
-    for (int i = 0; i < p->n_staffed; i++) {
-        uint32_t *stage = &p->waiters[i].cpu;
-        if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
-    }
-    return p->cpus == 1 || dlpi_keep_awake(p) > p->awake.fits;
+/* True if more workers wait awake than have a core beside the consumer. */
+static inline bool dlpi_awake_crowded(const dlp_pipe *p) {
+    return dlpi_keep_awake(p) > p->awake.fits;
 }
 
-/* Store at *here on which core this thread runs. Returns the number of the core + 1. */
-static inline uint32_t dlpi_awake_here(uint32_t *here) {
-    uint32_t cpu = (uint32_t)dlpi_cpu_here() + 1;
-    if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
+/* True if a worker of a stage other than `mine` began to wait on this core of late. `mine` is the
+   caller's own stage; NULL: the consumer calls. */
+static bool dlpi_awake_beside(const dlp_pipe *p, const dlpi_waiters *mine, uint64_t core) {
+    uint64_t cores = mine == NULL ? p->awake.cores : 0;
+    for (int i = 0; i < p->n_staffed; i++)
+        if (&p->waiters[i] != mine) cores |= DLPI_LOAD_RLX(&p->waiters[i].cores); /* W2 */
+    return (cores & core) != 0;
+}
+
+/* Return the bit of core `cpu`, the number of a core + 1. Cores 64 apart have the same. */
+static inline uint64_t dlpi_awake_core(uint32_t cpu) { return UINT64_C(1) << cpu % 64; }
+
+/* Note that a worker of this stage runs on this core. Returns the number of the core + 1. If two
+   workers note it at once, the note of one may be lost until its next wait. */
+static inline uint32_t dlpi_awake_here(dlpi_waiters *mine) {
+    const uint32_t cpu = (uint32_t)dlpi_cpu_here() + 1;
+    const uint64_t cores = DLPI_LOAD_RLX(&mine->cores), core = dlpi_awake_core(cpu); /* W2 */
+    if ((cores & core) == 0) DLPI_STORE_RLX(&mine->cores, cores | core);             /* W2 */
     return cpu;
+}
+
+/* True if a worker that waits here may keep another thread from this core. Either more workers wait
+   awake than have a core, or the consumer or a worker of another stage said that it was here. What
+   workers of the own stage said does not count. */
+static bool dlpi_awake_shares_core(const dlp_pipe *p, dlpi_waiters *mine) {
+    const uint32_t cpu = dlpi_awake_here(mine);
+    return DLPI_LOAD_RLX(&p->ctl->consumer_cpu) == cpu || /* W2 */
+           dlpi_awake_beside(p, mine, dlpi_awake_core(cpu)) || p->cpus == 1 ||
+           dlpi_awake_crowded(p);
 }
 
 /* What a kind of waiter does while it waits. The tables are constants, and the functions below are

@@ -119,7 +119,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     dlpi_idle_worker k = {.w = w};
-    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = &w->waiters->cpu;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
     bool awake, shares_core = false;
     if (dlpi_may_park(w)) {
         dlpi_worker_park(w);
@@ -134,7 +134,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     w->alone = dlpi_worker_alone(w);
     awake = DLPI_LIKELY(keep == 0) || dlpi_awake_workers(p, w->st) <= keep;
     if (awake && (keep != 0 || w->st->n_workers == 1))
-        shares_core = dlpi_awake_shares_core(p, here, dlpi_awake_here(here));
+        shares_core = dlpi_awake_shares_core(p, w->waiters);
     if (!awake ||
         !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, shares_core, UINT64_MAX)) {
         dlpi_cpu_note(w, &w->cpu, w->wait_ns);

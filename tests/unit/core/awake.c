@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-enum { WORKERS = 2, PREFETCH = 16, TAKEN = 10, FAR = 1000000, ROUNDS = 9 };
+enum { WORKERS = 2, PREFETCH = 16, TAKEN = 10, ROUNDS = 9 };
 
 static int fetch(void *user, dlp_item *item) {
     (void)user;
@@ -70,6 +70,9 @@ static void awake__cores_for_all__as_many_as_batches_want(void) {
     CHECK(kept(p, WORKERS, 5000, 1000) == WORKERS);
     CHECK(kept(p, 1, 100, 1000) == 1); /* on one core they yield to each other */
     CHECK(kept(p, 16, 20000, 1000) == 0);
+    CHECK(kept(p, 16, 20000, 1000) != 0); /* asleep, wake-ups are part of what a batch takes */
+    CHECK(kept(p, 16, 20000, 1000) == 0);
+    CHECK(kept(p, 16, 25000, 1000) == 0);
     CHECK(kept(p, 16, 100, 20000) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -77,16 +80,17 @@ static void awake__cores_for_all__as_many_as_batches_want(void) {
 /* If more workers wait awake than have a core, all that wait yield. */
 static void awake__cores_for_some__all_yield(void) {
     dlp_pipe *p = open_pipe();
-    uint32_t here = 0;
+    dlpi_waiters mine = {0};
     if (p == NULL) return;
     test_pause(100000000);
     if (p->cpus == 1) p->cpus = 2;
+    p->ctl->consumer_cpu = UINT32_MAX;
     CHECK(kept(p, WORKERS + 1, 5000, 1000) <= p->awake.fits);
-    CHECK(!dlpi_awake_shares_core(p, &here, FAR));
+    CHECK(!dlpi_awake_shares_core(p, &mine));
     CHECK(kept(p, WORKERS, 5000, 1000) > p->awake.fits);
-    CHECK(dlpi_awake_shares_core(p, &here, FAR));
+    CHECK(dlpi_awake_shares_core(p, &mine));
     p->n_staffed = 2; /* as if another stage had workers, too */
-    CHECK(kept(p, WORKERS, 5000, 1000) == 0 && !dlpi_awake_shares_core(p, &here, FAR));
+    CHECK(kept(p, WORKERS, 5000, 1000) == 0 && !dlpi_awake_shares_core(p, &mine));
     p->n_staffed = 1;
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -119,27 +123,34 @@ static int keep(void *user, dlp_item *item) {
     return item->index & 1 ? DLP_SKIP : fetch(user, item);
 }
 
-/* A worker that makes items of inputs says where it is as the others do, and is found there. */
-static void awake__core_of_an_input_worker__is_seen(void) {
+/* What workers said of their cores is known until the second estimate after it. A worker does not
+   count what its own stage said. */
+static void awake__cores_of_workers__are_known_for_two_estimates(void) {
     const dlp_field field = {.name = "x", .dtype = DLP_U64};
     const dlp_loader_desc d = {
         .dataset = {.n_items = 100, .fields = &field, .n_fields = 1, .fetch = keep, .filter = 1},
         .batch_size = 4,
         .num_workers = 1};
-    uint32_t here = 0;
+    const uint64_t core = UINT64_C(1) << 40, other = 2;
     dlp_pipe *p = NULL;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
     if (p == NULL) return;
     test_pause(100000000);
-    if (p->cpus == 1) p->cpus = 2; /* there all are on the same */
+    CHECK(p->n_staffed > 0);
+    for (int k = 0; k < 2 * TAKEN; k++) kept(p, 16, 5000, 1000);
     for (int i = 0; i < p->n_staffed; i++) {
-        uint32_t was = DLPI_LOAD_RLX(&p->waiters[i].cpu);
-        CHECK(!dlpi_awake_shares_core(p, &here, FAR));
-        DLPI_STORE_RLX(&p->waiters[i].cpu, FAR);
-        CHECK(dlpi_awake_shares_core(p, &here, FAR));
-        CHECK(!dlpi_awake_shares_core(p, &p->waiters[i].cpu, FAR));
-        DLPI_STORE_RLX(&p->waiters[i].cpu, was);
+        dlpi_waiters *stage = &p->waiters[i];
+        CHECK(!dlpi_awake_beside(p, NULL, core));
+        DLPI_STORE_RLX(&stage->cores, core);
+        CHECK(dlpi_awake_beside(p, NULL, core) && !dlpi_awake_beside(p, NULL, other));
+        CHECK(!dlpi_awake_beside(p, stage, core));
+        kept(p, 16, 5000, 1000);
+        CHECK(dlpi_awake_beside(p, NULL, core));
+        CHECK(DLPI_LOAD_RLX(&stage->cores) == 0);
+        kept(p, 16, 5000, 1000);
     }
+    dlpi_awake_here(&p->waiters[0]);
+    CHECK(dlpi_awake_beside(p, NULL, UINT64_MAX));
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -421,6 +432,49 @@ static void busy(uint64_t ns) {
     while (ns > 0 && test_now_ns() < until) {}
 }
 
+/* Wait for a batch that does not come, as if more workers waited awake than have a core. beside: as
+   if a worker was on each core. Returns how often the consumer slept. */
+static long sleeps_crowded(dlp_pipe *p, bool beside) {
+    struct rusage before, after;
+    dlp_batch *b = NULL;
+    p->cpus = 2;
+    p->awake.fits = 1;
+    p->wait.awake_ns = 1000000000;
+    DLPI_STORE_RLX(&p->ctl->keep_awake, 2u);
+    p->awake.cores = beside ? UINT64_MAX : 0;
+    for (int i = 0; i < p->n_staffed; i++) DLPI_STORE_RLX(&p->waiters[i].cores, (uint64_t)0);
+    DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
+    CHECK(getrusage(RUSAGE_THREAD, &before) == 0);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20) == DLP_TIMEOUT);
+    CHECK(getrusage(RUSAGE_THREAD, &after) == 0);
+    return after.ru_nvcsw - before.ru_nvcsw;
+}
+
+static int gate;
+static int fetch_gated(void *user, dlp_item *item) {
+    while (DLPI_LOAD_ACQ(&gate) == 0) test_pause(1000000);
+    return fetch(user, item);
+}
+
+/* If no worker was on the consumer's core, the consumer leaves the core to them. */
+static void awake__no_worker_on_the_consumers_core__it_sleeps_at_once(void) {
+    const dlp_field field = {.name = "x", .dtype = DLP_U64};
+    const dlp_loader_desc d = {
+        .dataset = {.n_items = 100, .fields = &field, .n_fields = 1, .fetch = fetch_gated},
+        .batch_size = 4,
+        .num_workers = WORKERS};
+    dlp_pipe *p = NULL;
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    if (p == NULL) return;
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK(sleeps_crowded(p, false) >= 1);
+        /* it yields; but after a yield in which another program had the core, it sleeps */
+        CHECK(sleeps_crowded(p, true) == 0 || dlpi_wait_sleeps != 0);
+    }
+    DLPI_STORE_REL(&gate, 1);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static uint64_t fetch_ns;
 static int fetch_busy(void *user, dlp_item *item) {
     (void)user;
@@ -552,7 +606,7 @@ int main(void) {
     awake__cores_for_all__as_many_as_batches_want();
     awake__cores_for_some__all_yield();
     awake__many_feeds__all_that_was_put_off_is_woken();
-    awake__core_of_an_input_worker__is_seen();
+    awake__cores_of_workers__are_known_for_two_estimates();
     item_cost__samples_of_many_units__weigh_by_them_downwards();
     pace__all_inline__calls_that_are_not_timed_work_as_long_as_the_timed_one();
     sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone();
@@ -565,6 +619,7 @@ int main(void) {
     wait__awake__as_long_as_the_rule_says();
     wait__core_was_lost__sleeps_at_once_for_a_while();
     wait__work_of_the_pipe__is_no_lost_core();
+    awake__no_worker_on_the_consumers_core__it_sleeps_at_once();
     if (!RIG_TSAN && !RIG_ASAN) { /* there a batch takes longer than a wake-up */
         wait__for_tiny_batches__is_awake();
         wait__beside_busy_programs__sleeps();
