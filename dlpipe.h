@@ -1316,8 +1316,10 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
      for (uint64_t next; (next = dlp_item_ahead(item)) != UINT64_MAX;)
          __builtin_prefetch(&rows[next]); // and each 64 bytes from there on
 
-   item: of the running call of a fetch, in the thread of the call. Nothing is told in an async
-   fetch, before makers, and in batches of one row. Does not wait. */
+   item: of the running call of a fetch, in the thread of the call. In a fetch before makers it tells
+   the next items that the same cell has; there an expand may ask in its place. Nothing is told in
+   an async fetch, in a fetch of one of several datasets before makers, and in batches of one row.
+   Does not wait. */
 DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
 
 /* Write the item (a fetch), or change it in place (an item map).
@@ -13507,6 +13509,8 @@ typedef struct dlpi_worker {
     int returned;                  /* value that the failed callback returned */
     uint32_t passed;               /* rows of this run that have no item of its stage */
     uint32_t ahead_row, ahead_end; /* rows of its unit that dlp_item_ahead tells next; 0: none */
+    const uint32_t *ahead_of;      /* the number in its unit of the item that is fetched. NULL: the
+                                      item's row is this number */
     /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
     dlp_item given;                /* what all items of the batch have in common */
     uint64_t position;             /* position of the batch's first row */
@@ -15444,11 +15448,13 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
 static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
     dlpi_worker *w = item->call != NULL ? item->call->w : NULL;
     uint64_t index;
-    uint32_t row;
+    uint32_t row, own;
     if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
-    row = w->ahead_row > item->row ? w->ahead_row : item->row + 1;
-    if (row >= w->ahead_end || row > item->row + DLPI_AHEAD_ROWS) return UINT64_MAX;
+    own = w->ahead_of != NULL ? *w->ahead_of : item->row;
+    row = w->ahead_row > own ? w->ahead_row : own + 1;
+    if (row >= w->ahead_end || row > own + DLPI_AHEAD_ROWS) return UINT64_MAX;
     w->ahead_row = row + 1;
+    if (w->ahead_of != NULL) return w->index[row];
     index = w->index[row] - w->st->scope.first;
     return index < w->st->scope.n_items ? index : UINT64_MAX; /* of another dataset */
 }
@@ -28290,8 +28296,14 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
     b.making = &making;
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
-    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true);
-    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
+    w->index = dlpi_input_indices(b.of);
+    w->ahead_of = &b.of->made;
+    w->ahead_row = 0;
+    w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
+    const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
+                            : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
+    w->ahead_end = 0;
+    return rc;
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns

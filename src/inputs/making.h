@@ -660,8 +660,14 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
     b.making = &making;
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
-    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true);
-    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
+    w->index = dlpi_input_indices(b.of);
+    w->ahead_of = &b.of->made;
+    w->ahead_row = 0;
+    w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
+    const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
+                            : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
+    w->ahead_end = 0;
+    return rc;
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
