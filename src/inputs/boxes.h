@@ -15,7 +15,8 @@
    all is made, and copies. It calls no callback, so a death while it copies blames no input: the
    cell is OPEN again, and the next worker copies the same items to the same places. When the cell
    is LOADED, the items are known. A long input has several grants, as boxes come free. If the
-   items of a cell have at most 4,096 bytes, the scheduler copies them, and the cell is not opened.
+   items of an input have at most 4,096 bytes, the scheduler copies them, and the cell is not
+   opened.
 
    Only the first cell of a stream has a grant, so a box waits for one cell at most. A box is free
    when all of its items are given, the batches with rows of it have left, and no worker may have a
@@ -36,7 +37,7 @@
 #ifndef DLPI_BOX_COPIES /* a checker may define it before inclusion: items go to `to` */
 #define DLPI_BOX_COPIES(to, bytes) ((void)0)
 #endif
-#define DLPI_BOX_SELF 4096u /* bytes of items of a cell that the scheduler copies itself, at most */
+#define DLPI_BOX_SELF 4096u /* bytes of an input's items that the scheduler copies, at most */
 
 /* Places that the items of a cell are copied to. The scheduler writes it while the cell is LOADED.
    A worker reads it after its claim. */
@@ -62,11 +63,11 @@ static uint64_t dlpi_grant_bytes(uint64_t boxes) {
     return dlpi_sum(sizeof(dlpi_grant), dlpi_times(boxes, sizeof(uint32_t)));
 }
 
-/* Reserve room at the end of a cell for its grant, if the source has boxes and workers copy. items:
-   bytes of the items of a cell. */
-static void dlpi_boxes_place(dlpi_found *q, uint64_t items) {
+/* Reserve room at the end of a cell for its grant, if the source has boxes and workers copy. one:
+   bytes of the items of an input. */
+static void dlpi_boxes_place(dlpi_found *q, uint64_t one) {
     q->boxes.grant_at = 0;
-    if (q->boxes.each == 0 || items <= DLPI_BOX_SELF) return;
+    if (q->boxes.each == 0 || one <= DLPI_BOX_SELF) return;
     q->boxes.grant_at = dlpi_round_up(q->d.max_part_bytes, 64);
     q->d.max_part_bytes = dlpi_sum(q->boxes.grant_at, dlpi_grant_bytes(q->boxes.each));
 }

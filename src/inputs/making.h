@@ -6,7 +6,7 @@
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
 
 /* Bytes of a cell with several inputs, and of all cells that streams need, at most. */
-#define DLPI_EXPAND_RUN_BYTES 8192u
+#define DLPI_EXPAND_RUN_BYTES 32768u
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
 /* True if items of an input may fail and be left out. A cell has one number of these. */
@@ -15,26 +15,43 @@ static bool dlpi_input_leaves(const dlp_pipe *p, const dlpi_expand *x) {
            (x->n_levels > 2 || x->level[1].program.n > 0 || x->level->part.load != NULL);
 }
 
-/* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
-   copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
-   an input are shuffled, lie tight or may be left out. It is 1 with loads, packs, joined branches
-   and requests, too. */
+/* Return how many inputs a cell holds at most by their bytes, so that cells stay small. With boxes
+   the scheduler copies the items of several inputs. It is 1 if the desc gives the number of cells,
+   or if items of an input are shuffled, lie tight or may be left out. It is 1 with loads, packs,
+   joined branches and requests, too. boxes: the source has boxes. */
+static uint32_t dlpi_input_fits(const dlp_pipe *p, const dlpi_expand *x, bool boxes) {
+    const dlpi_found *q = &x->found;
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, most;
+    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
+    if (dlpi_input_leaves(p, x) || DLPI_DEBUG || q->in_flight > 0 || q->d.load != NULL ||
+        q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
+        dlpi_found_shuffled(q) || (boxes && one > DLPI_BOX_SELF))
+        return 1;
+    most = DLPI_EXPAND_RUN_BYTES / one;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
+/* Return how many inputs a cell holds at most: as many as fit, and as many as the cells that
+   streams need have room for together. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     const bool boxes = q->boxes.each > 0;
-    const uint64_t each = boxes ? 1 : dlpi_found_rows_needed(p, q) + 1;
-    uint64_t needed = dlpi_times(each, q->cursors.n), most, fit;
-    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
-    if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
-    all = dlpi_times(needed, one);
-    if (dlpi_input_leaves(p, x) || DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL ||
-        q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
-        dlpi_found_shuffled(q) || all == 0)
-        return 1;
-    most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
-    fit = DLPI_EXPAND_CELLS_BYTES / all;
-    if (most > fit) most = fit;
-    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+    const uint32_t most = dlpi_input_fits(p, x, boxes);
+    uint64_t all = dlpi_times(q->cursors.n, boxes ? 1 : dlpi_found_need(p, q)), fit;
+    all = dlpi_times(all, x->one_bytes > 0 ? x->one_bytes : 1);
+    fit = DLPI_EXPAND_CELLS_BYTES / (all > 0 ? all : 1);
+    return most < fit ? most : fit > 1 ? (uint32_t)fit : 1;
+}
+
+/* Return the bytes of a cell with boxes, if boxes make the runs of a source with windows long. Cells
+   of windows have a few inputs each, because there are so many cells. 0: boxes do not help. The
+   items of these inputs are small, so to copy them once more takes less than short runs do. */
+static uint64_t dlpi_input_boxed(const dlp_pipe *p, const dlpi_expand *x) {
+    const uint32_t most = dlpi_input_fits(p, x, true);
+    if (x->found.plan.window == 0 || most < DLPI_INPUT_RUN ||
+        x->found.most_run > DLPI_INPUT_RUN / 4)
+        return 0;
+    return most * x->one_bytes;
 }
 
 /* Place what a cell holds: its items, one item of each level before the last, and parts that loads
@@ -87,7 +104,7 @@ static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.most_run = dlpi_input_most_run(p, x);
     x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
-    dlpi_boxes_place(&x->found, dlpi_times(x->found.most_run, x->one_bytes));
+    dlpi_boxes_place(&x->found, x->one_bytes);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
                            "the items of an input have up to %" PRIu64 " bytes, must be at most "
@@ -116,9 +133,12 @@ typedef struct dlpi_line {
     dlp_item given;         /* the input, without its fields */
     /* only for plain inputs: */
     dlpi_item_arrays fields;
+    dlp_item blank; /* `given` as it was before the first input. Nobody writes to it, so a copy of
+                       it does not wait until words of the input before are in the cache */
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
     bool counts; /* an item that it keeps is complete: it has no lengths, and no maker follows */
+    struct dlpi_making *making; /* the calls of the expander; unused if there is none */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -133,9 +153,11 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
-    bool writes_all;       /* the callback writes all bytes of its fields */
-    const dlp_item *given; /* the input, without its fields */
-    dlp_item shown, item;  /* what each new item is set to; the item added last */
+    void (*begins)(uint8_t *to, const dlpi_level *l); /* prepares the place of an item; NULL: no
+                                                         byte has to be prepared */
+    const dlp_item *given;                            /* the input, without its fields */
+    dlp_item shown, item; /* what each new item is set to, but for index and position, which are
+                              those of `given`; the item added last */
     dlpi_item_arrays fields;
 } dlpi_making;
 
@@ -291,7 +313,9 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making_pass(m);
     if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->at, to);
+    m->item.index = m->given->index;
+    m->item.position = m->given->position;
+    if (m->begins != NULL) m->begins(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -304,38 +328,56 @@ static bool dlpi_line_deepest(const dlpi_line *b, const dlpi_level *l) {
     return l == b->last;
 }
 
-/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
-   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+/* Prepare *m for calls of the expander of level l. given: the input, without its fields. */
+static void dlpi_making_open(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
+                             const dlp_item *given) {
+    const dlpi_level *to = l + 1;
+    const uint32_t n = to->n_made > 0 ? to->n_made : to->fs.n; /* fields that the callback sees */
+    const bool all = l->maker.writes_all_bytes != 0;
+    m->line = b;
+    m->to = to;
+    m->begins = !all                                ? dlpi_input_zero
+                : to->fs.any_ragged || n < to->fs.n ? dlpi_making_begins
+                                                    : NULL;
+    m->steps = to->program.n > 0 || to->maker.max_out > 0 || b->last->number_at > 0 ||
+               b->by->found.max_bytes > 0;
+    m->given = given;
+    m->shown = *given;
+    dlpi_input_item(&m->shown, &m->fields, n);
+}
+
+/* Call the expander of level l with the item `in`, and go on with each item that it adds. Returns
+   0, DLP_SKIP or a failure's code. */
+static int dlpi_making_call(dlpi_making *m, const dlpi_level *l, const dlp_item *in) {
+    dlpi_line *b = m->line;
     const uint64_t before = b->made, bytes = b->bytes;
-    dlpi_item_arrays fields;
-    dlp_item in = *given;
-    dlpi_making m;
     int rc;
-    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
-    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
-    m.line = b;
-    m.to = l + 1;
-    m.at = dlpi_line_place(b, m.to);
-    m.added = m.made = m.passed = 0;
-    m.wrong = 0;
-    m.above = false;
-    m.writes_all = l->maker.writes_all_bytes != 0;
-    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
-              b->by->found.max_bytes > 0;
-    m.given = given;
-    m.shown = *given;
-    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
-    rc = l->maker.expand(l->maker.user, &m.x);
-    if (rc == 0) dlpi_making_pass(&m);
-    if (dlpi_line_deepest(b, m.to)) b->added += m.added;
-    if (rc != 0 || m.above) b->made = before, b->bytes = bytes;
-    if (m.wrong != 0) return m.wrong;
-    if (rc == 0 && m.above)
+    m->x = (dlp_expand){.item = in, .call = &b->w->note};
+    m->at = dlpi_line_place(b, m->to);
+    m->added = m->made = m->passed = 0;
+    m->wrong = 0;
+    m->above = false;
+    rc = l->maker.expand(l->maker.user, &m->x);
+    if (rc == 0) dlpi_making_pass(m);
+    if (dlpi_line_deepest(b, m->to)) b->added += m->added;
+    if (rc != 0 || m->above) b->made = before, b->bytes = bytes;
+    if (m->wrong != 0) return m->wrong;
+    if (rc == 0 && m->above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                       l->maker.max_out);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP && b->w->note.row == NULL)) b->w->note.row = l->row;
     return rc;
+}
+
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    dlpi_item_arrays fields;
+    dlp_item in = *given;
+    dlpi_making m;
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_making_open(&m, b, l, given);
+    return dlpi_making_call(&m, l, &in);
 }
 
 /* Return the later fetch that has answered for the input which is made now, once. NULL: there is
@@ -369,7 +411,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
     uint8_t *to = dlpi_line_place(b, l);
-    dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
+    dlp_item in = b->blank;
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
@@ -389,9 +431,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     }
     if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
     if (rc != 0) return rc;
-    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, &b->given);
-    b->made++;
-    return 0;
+    if (l->maker.expand == NULL) return b->made++, 0;
+    dlpi_input_point(&b->given, to, l, &b->fields, false);
+    rc = dlpi_making_call(b->making, l, &b->given);
+    dlpi_input_item(&b->given, &b->fields, x->n_fetched);
+    return rc;
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -599,6 +643,7 @@ static int dlpi_input_plain_told(dlpi_worker *w, uint32_t c DLPI_UNREAD, void *b
 DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
+    dlpi_making making;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) {
         if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
@@ -606,14 +651,23 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     }
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
+    b.blank = b.given;
     b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
                op->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
     b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
-    if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true);
-    return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
+    b.making = &making;
+    if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
+    w->index = dlpi_input_indices(b.of);
+    w->ahead_of = &b.of->made;
+    w->ahead_row = 0;
+    w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
+    const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
+                            : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
+    w->ahead_end = 0;
+    return rc;
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns

@@ -227,12 +227,15 @@ static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
 }
 
 /* Decide if rows of a source are to be copied out of boxes, and set the boxes. item: bytes of an
-   item. The sizes of cells are those without boxes. They take the less memory, or queue.capacity
-   gives fewer cells than are needed without boxes. */
+   item. boxed: bytes of a cell with boxes, if boxes make runs of inputs longer; else 0. The sizes of
+   cells are those without boxes. Boxes are chosen if they halve the memory of many cells, if they
+   make runs longer and take less memory, or if queue.capacity gives fewer cells than are needed
+   without boxes. */
 DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st, dlpi_found *q,
-                                        uint64_t item) {
+                                        uint64_t item, uint64_t boxed) {
     const uint64_t streams = q->cursors.n, cell = q->d.max_part_bytes;
     const uint64_t need = dlpi_times(streams, dlpi_found_need(p, q));
+    const uint64_t workers = st->w.num_workers > 0 ? (uint64_t)st->w.num_workers : 1;
     uint64_t cells, boxes;
     bool chosen;
     q->boxes.each = 0;
@@ -245,6 +248,9 @@ DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st,
                      dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
     chosen = q->d.queue_size > 0 ? q->d.queue_size < need
                                  : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
+    if (boxed > 0)
+        chosen |= dlpi_sum(dlpi_boxes_bytes(q), (streams + 8 * workers) * (boxed + 512)) <=
+                  cells + dlpi_found_more(q, st) * (cell + 600);
     if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }
 

@@ -177,6 +177,8 @@ typedef struct dlpi_worker {
     int returned;                  /* value that the failed callback returned */
     uint32_t passed;               /* rows of this run that have no item of its stage */
     uint32_t ahead_row, ahead_end; /* rows of its unit that dlp_item_ahead tells next; 0: none */
+    const uint32_t *ahead_of;      /* the number in its unit of the item that is fetched. NULL: the
+                                      item's row is this number */
     /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
     dlp_item given;                /* what all items of the batch have in common */
     uint64_t position;             /* position of the batch's first row */

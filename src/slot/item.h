@@ -21,11 +21,13 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
 static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
     dlpi_worker *w = item->call != NULL ? item->call->w : NULL;
     uint64_t index;
-    uint32_t row;
+    uint32_t row, own;
     if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
-    row = w->ahead_row > item->row ? w->ahead_row : item->row + 1;
-    if (row >= w->ahead_end || row > item->row + DLPI_AHEAD_ROWS) return UINT64_MAX;
+    own = w->ahead_of != NULL ? *w->ahead_of : item->row;
+    row = w->ahead_row > own ? w->ahead_row : own + 1;
+    if (row >= w->ahead_end || row > own + DLPI_AHEAD_ROWS) return UINT64_MAX;
     w->ahead_row = row + 1;
+    if (w->ahead_of != NULL) return w->index[row];
     index = w->index[row] - w->st->scope.first;
     return index < w->st->scope.n_items ? index : UINT64_MAX; /* of another dataset */
 }

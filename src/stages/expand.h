@@ -109,7 +109,8 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->stride = 0;
     rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
-    if (rc == DLP_OK) dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes);
+    if (rc == DLP_OK)
+        dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes, dlpi_input_boxed(p, x));
     if (rc == DLP_OK && x->found.boxes.each > 0) rc = dlpi_input_sizes(p, st, x, st->fields);
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }

@@ -23,6 +23,7 @@ typedef struct ahead_rig {
     uint64_t items, n_fetched, wrong, lost; /* items of the dataset */
     uint32_t fails;                         /* n: each n-th item fails at its first attempt */
     uint32_t seldom;                        /* n: only each n-th item asks */
+    int filter;                             /* the items are inputs of a filter */
 } ahead_rig;
 
 static int fetch(void *user, dlp_item *item) {
@@ -63,6 +64,7 @@ static uint64_t run(dlp_loader_desc *d, uint64_t items) {
     uint64_t n = 0, all = 0;
     d->dataset = (dlp_dataset){
         .n_items = items, .fields = &field, .n_fields = 1, .fetch = fetch, .user = rigs};
+    d->dataset.filter = rigs->filter;
     memset(rigs->worker, 0, sizeof rigs->worker);
     rigs->items = items;
     rigs->n_fetched = rigs->wrong = rigs->lost = 0;
@@ -138,6 +140,21 @@ static void ahead__few_items_ask__told_before_they_are_fetched(void) {
     rigs->seldom = 0;
 }
 
+/* The inputs of a cell are told, by the thread or process that makes items of them. */
+static void ahead__inputs_of_a_filter__told_is_fetched_in_turn(void) {
+    static const int workers[] = {DLP_NONE, 1, 2, 4};
+    rigs->filter = 1;
+    for (int processes = 0; processes < 2; processes++)
+        for (size_t i = 0; i < 4; i++) {
+            dlp_loader_desc d = {.batch_size = 8, .num_workers = workers[i]};
+            if (processes && workers[i] < 1) continue;
+            if (processes) d.workers.placement = DLP_PLACE_PROCESSES;
+            const uint64_t all = run(&d, 4 * ITEMS);
+            CHECK(all > ITEMS / 8); /* a cell has up to 32 inputs, and fewer where they take long */
+        }
+    rigs->filter = 0;
+}
+
 int main(void) {
     rigs = mmap(NULL, sizeof *rigs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (rigs == MAP_FAILED) return 1;
@@ -145,5 +162,6 @@ int main(void) {
     ahead__nothing_is_known__nothing_is_told();
     ahead__attempts_fail__told_once();
     ahead__few_items_ask__told_before_they_are_fetched();
+    ahead__inputs_of_a_filter__told_is_fetched_in_turn();
     return test_end("ahead");
 }
