@@ -48514,7 +48514,7 @@ enum {
     const double without = l->work + (double)s->step_ns / (double)s->batches; \
     const bool hurried = \
         l->work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns; \
-    const bool handing = hurried && (g->workers == 1 || 2 * l->work <= batch_ns) && \
+    const bool handing = hurried && (s->n_workers == 1 || 2 * l->work <= batch_ns) && \
                          f->deeper * without <= l->rows * 1e9;
 
 /* Rows: a group, a condition, what is said if it holds. Rows are tried in order. Where rows begin
