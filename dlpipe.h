@@ -48619,8 +48619,10 @@ enum {
 
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
    keep all that the stage fetches. zeroes: zeroing the rows costs a stage with quick items a
-   notable part of its time. brief: a batch is less work than handing it over. If the items take less than that would, 1 ns for 128 bytes, the rows
-   are ragged: only what an earlier item has left is zeroed. */
+   notable part of its time. If the items take less than that would, 1 ns for 128 bytes, the rows
+   are ragged: only what an earlier item has left is zeroed. brief: a batch is less work than
+   handing it over. handing: handing batches over costs more than workers give, also with more
+   batches in flight. */
 #define DLPI_FACTS \
     const dlp_stream_stats *y = &g->spread; \
     const dlp_chunk_stats *c = &s->chunks; \
@@ -48659,7 +48661,9 @@ enum {
     const double batch_ns = l->ns / (double)s->batches; \
     const double without = l->work + (double)s->step_ns / (double)s->batches; \
     const bool hurried = \
-        l->work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns;
+        l->work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns; \
+    const bool handing = hurried && (s->n_workers == 1 || 2 * l->work <= batch_ns) && \
+                         f->deeper * without <= l->rows * 1e9;
 
 /* Rows: a group, a condition, what is said if it holds. Rows are tried in order. Where rows begin
    alike ("Change: "), the first that holds is said. {name} is a number or a word of the lists
@@ -48698,8 +48702,8 @@ enum {
       "many items/s.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
-    X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a worker " \
-      "takes longer to hand one over.\n") \
+    X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a " \
+      "worker takes longer to hand one over.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
       "already.\n") \
     X(INLINE, none, "Change: a worker would give nothing: the rest is the limit already.\n") \
@@ -48742,8 +48746,13 @@ enum {
       "turn.\n") \
     X(TURNS, true, "Change: let any worker take the next items: the economic topology, or " \
       "queue.deal = DLP_DEAL_RUNS. Or find out what makes this worker slow.\n") \
+    X(PREFETCH, handing, "Limit: the way to the consumer: a batch is {work} of work and comes " \
+      "every {batch_ns}; handing it over from a worker takes the rest.\n") \
     X(PREFETCH, true, "Limit: prefetch_factor = {prefetch_factor}: the consumer waits {wait} % " \
       "of the time while the workers of '{name}' are only {busy} % busy.\n") \
+    X(PREFETCH, handing, "Change: set num_workers = 0; a batch should come every " \
+      "{without}.[few| Or set workers.consumer_helps = 1: the consumer works beside the " \
+      "workers.]\n") \
     X(PREFETCH, true, "Change: raise {depth}, for instance to {more}[deeper|; that should give " \
       "about {deeper} items/s]; each further {further} takes about {batch_bytes}.\n") \
     X(UNKNOWN, s->batches == 0, "Limit: not known: no batch has been delivered yet, {elapsed} " \
@@ -48761,10 +48770,10 @@ enum {
       "wait for the rest. That [sixteen|should give about {sixteen} items/s if the source can " \
       "serve them and items do not wait for each other|gives up to 16 times as many items/s if " \
       "the source can serve them and prefetch_factor has as many items].\n") \
-    X(SKEW, x->told == DLPI_OF_PREFETCH && g->p50_ns > 0 && (g->p99_ns / 4 >= g->p50_ns || \
-      jumps), "Skew: times of '{name}' are uneven (p50 {p50}, p99 {p99}[outlier|; {unit} " \
-      "{max_index} took {max}]): slow {piece}s hold up the order; more {hidden_by}[loose|, which " \
-      "should give about {loose} items/s].\n") \
+    X(SKEW, x->told == DLPI_OF_PREFETCH && !handing && g->p50_ns > 0 && \
+      (g->p99_ns / 4 >= g->p50_ns || jumps), "Skew: times of '{name}' are uneven (p50 {p50}, p99 " \
+      "{p99}[outlier|; {unit} {max_index} took {max}]): slow {piece}s hold up the order; more " \
+      "{hidden_by}[loose|, which should give about {loose} items/s].\n") \
     X(SLOW, dlpi_stage_lags(g) && !(v->limiting_stage == DLPI_LIMIT_PREFETCH && \
       dlpi_stage_turns(g) && i == l->busiest), "Slow: worker {slowest} of '{name}': its items " \
       "take {slowest_ns}, those of the other workers {others_ns}; [turns|these wait for it, " \
@@ -48792,10 +48801,10 @@ enum {
       "{unit} is ready: the consumer waits for {unit}s {part_wait} % of the time; workers of " \
       "'{name}' make one in {p50} and are {busy} % busy; {raise} {field} ({workers})[rests|, and " \
       "cells ({cells}): queue.capacity, or parts.queue_size of a loader].\n") \
-    X(RUN, i == 0 && l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every " \
-      "{batch_ns}: handing it from a worker to the consumer takes longer. With num_workers = 0 a " \
-      "batch should come every {without}.[few| With workers.consumer_helps = 1 the consumer " \
-      "works beside the workers.]\n") \
+    X(RUN, i == 0 && l->rate > 0 && hurried && !(handing && x->told == DLPI_OF_PREFETCH), \
+      "Short: a batch is {work} of work and comes every {batch_ns}: handing it from a worker to " \
+      "the consumer takes longer. With num_workers = 0 a batch should come every {without}.[few| " \
+      "With workers.consumer_helps = 1 the consumer works beside the workers.]\n") \
     X(RUN, i == 0 && l->rate > 0, "Measured: {rate} items/s ({batch_rate} batches/s)") \
     X(TIME, l->rate > 0 && g->p50_ns > 0, "; '{name}' takes p50 {p50}, p99 {p99}") \
     X(TIMES, i == 0 && l->rate > 0, ".\n") \
@@ -48883,7 +48892,8 @@ enum {
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
     X(cpu, percent, g->cpu_ns, g->busy_ns) X(row_bytes, bytes, g->bytes, g->items) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
-    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) X(none, percent, g->inputs_empty, g->inputs) \
+    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) \
+    X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
     X(each, span, (double)r->attached * l->ns, g->items) \
     X(made, of, g->inputs_items, g->inputs) X(inputs_a_row, of, g->inputs, g->inputs_items) \

@@ -67,7 +67,8 @@ with() { # NAME MACRO HEADER FLAGS...: 1 where the header is not there
     timeout 60 $dir/handle.$name $dir/$name 1000 >$dir/said 2>&1 || fail "$name: exit code $?"
     grep -q '^sum 249750.0 $' $dir/said || fail "$name: $(cat $dir/said)"
     timeout 60 $dir/handle.$name $dir/$name 1001 >$dir/said 2>&1 && fail "$name: item 1000 is there"
-    grep -q "^sum 249750.0 $dir/$name: item 1000 is not there" $dir/said || fail "$name: $(cat $dir/said)"
+    grep -q "^sum 249750.0 $dir/$name: item 1000 is not there" $dir/said ||
+        fail "$name: $(cat $dir/said)"
     timeout 60 $dir/handle.$name $dir/nowhere/$name 1000 >$dir/said 2>&1 && fail "$name: no file"
     grep -q 'worker_init' $dir/said || fail "$name without a file: $(cat $dir/said)"
 }

@@ -671,6 +671,13 @@ static void short_batches(dlp_stats *s) {
     stage(s, "fetch", DLP_STAGE_FETCH, 2, 0.1, 1);
 }
 
+/* One worker, whose work is more than half of what a batch takes. It is no stage of its own. */
+static void short_batches_one_worker(dlp_stats *s) {
+    begin(s, 500000, 0.9);
+    stage(s, "sampler", DLP_STAGE_SAMPLER, 0, 0, 0);
+    stage(s, "fetch", DLP_STAGE_FETCH, 1, 0.6, 1);
+}
+
 static void short_batches_few_cores(dlp_stats *s) {
     short_batches(s);
     s->cpus = 3;
@@ -889,6 +896,7 @@ static const struct {
     CASE(parts_queue_empty),
     CASE(parts_inline),
     CASE(short_batches),
+    CASE(short_batches_one_worker),
     CASE(short_batches_few_cores),
     CASE(idle_items),
     CASE(idle_batches),

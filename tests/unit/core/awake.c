@@ -171,8 +171,8 @@ static void item_cost__samples_of_many_units__weigh_by_them_downwards(void) {
     CHECK(average(80, 8000, 1) == 1070 && average(80, 8000, 32) == 1070);
 }
 
-/* As if 31 calls of next had not been timed, all of them 32 * each ns long, and the timed one before
-   had fetched inline for inline_ns. Returns what is told as steps. The rest is told as work. */
+/* As if 31 calls of next had not been timed, and 32 calls had taken 32 * each ns. The timed call
+   before had fetched inline for inline_ns. Returns what is told as steps; the rest is a wait. */
 static uint64_t steps_of(dlp_pipe *p, uint64_t each, uint64_t inline_ns) {
     const uint64_t steps = p->ctl->step_ns, waits = p->ctl->wait_ns;
     const uint64_t from = p->pace.last_return_ns;
