@@ -1318,10 +1318,9 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
      for (uint64_t next; (next = dlp_item_ahead(item)) != UINT64_MAX;)
          __builtin_prefetch(&rows[next]); // and each 64 bytes from there on
 
-   item: of the running call of a fetch, in the thread of the call. In a fetch before makers it tells
-   the next items that the same cell has; there an expand may ask in its place. Nothing is told in
-   an async fetch, in a fetch of one of several datasets before makers, and in batches of one row.
-   Does not wait. */
+   item: of the running call of a fetch, in the thread of the call. Before makers it tells the next
+   inputs of the same cell, to the fetch or to the expand. Nothing is told in an async fetch, in a
+   fetch of one of several datasets before makers, and in batches of one row. Does not wait. */
 DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
 
 /* Write the item (a fetch), or change it in place (an item map).
@@ -4940,9 +4939,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              cell has room for the most items of one input: max_items of the load times the max_out
              of each expand. If the batches and windows need too many such cells, items are copied
              into boxes of up to 32 items, and a stream needs one cell. The plan chooses boxes if
-             they halve more than 4 MiB, or if queue.capacity gives too few cells. Order and states
-             are the same. Behind packs, pushes, zips and mixes there are none. Maps behind the last
-             maker run in rows. Items that makers make from a load have the order of >>found, even
+             they halve more than 4 MiB, or if queue.capacity gives too few cells. It chooses them
+             for small items of a window, too, if they take less memory. Order and states are the
+             same. Behind packs, pushes, zips and mixes there are none. Maps behind the last maker
+             run in rows. Items that makers make from a load have the order of >>found, even
              if counts are given. If a callback fails, its input fails. If its row says
              DLP_ON_ERROR_DROP, an item that a row above has made is left out instead, and counts
              for max_skips. The error names the node, the input, and the item's number in each maker
@@ -13499,6 +13499,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
+    uint32_t ahead_own;      /* 1 + place in `index` of the item that asks last; 0: it is the row */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
@@ -13511,8 +13512,6 @@ typedef struct dlpi_worker {
     int returned;                  /* value that the failed callback returned */
     uint32_t passed;               /* rows of this run that have no item of its stage */
     uint32_t ahead_row, ahead_end; /* rows of its unit that dlp_item_ahead tells next; 0: none */
-    const uint32_t *ahead_of;      /* the number in its unit of the item that is fetched. NULL: the
-                                      item's row is this number */
     /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
     dlp_item given;                /* what all items of the batch have in common */
     uint64_t position;             /* position of the batch's first row */
@@ -15480,11 +15479,14 @@ static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
     uint64_t index;
     uint32_t row, own;
     if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
-    own = w->ahead_of != NULL ? *w->ahead_of : item->row;
+    while (w->ahead_own > 0 && w->ahead_own < w->ahead_end &&
+           w->index[w->ahead_own - 1] != item->index)
+        w->ahead_own++;
+    own = w->ahead_own > 0 ? w->ahead_own - 1 : item->row;
     row = w->ahead_row > own ? w->ahead_row : own + 1;
     if (row >= w->ahead_end || row > own + DLPI_AHEAD_ROWS) return UINT64_MAX;
     w->ahead_row = row + 1;
-    if (w->ahead_of != NULL) return w->index[row];
+    if (w->ahead_own > 0) return w->index[row];
     index = w->index[row] - w->st->scope.first;
     return index < w->st->scope.n_items ? index : UINT64_MAX; /* of another dataset */
 }
@@ -24813,30 +24815,33 @@ static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
 }
 
 /* Decide if rows of a source are to be copied out of boxes, and set the boxes. item: bytes of an
-   item. boxed: bytes of a cell with boxes, if boxes make runs of inputs longer; else 0. The sizes of
-   cells are those without boxes. Boxes are chosen if they halve the memory of many cells, if they
-   make runs longer and take less memory, or if queue.capacity gives fewer cells than are needed
-   without boxes. */
+   item. boxed: bytes of a cell with boxes if boxes make runs of inputs longer, else 0. The sizes
+   of cells are those without boxes. Boxes are chosen if they halve the memory of many cells. They
+   are chosen if they make runs longer and take less memory. They are chosen if queue.capacity
+   gives fewer cells than are needed without boxes. */
 DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st, dlpi_found *q,
                                         uint64_t item, uint64_t boxed) {
     const uint64_t streams = q->cursors.n, cell = q->d.max_part_bytes;
     const uint64_t need = dlpi_times(streams, dlpi_found_need(p, q));
-    const uint64_t workers = st->w.num_workers > 0 ? (uint64_t)st->w.num_workers : 1;
-    uint64_t cells, boxes;
+    uint64_t cells, boxes, more;
     bool chosen;
     q->boxes.each = 0;
     q->boxes.item = item;
     if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
         return;
     dlpi_boxes_set(p, q, item);
+    more = dlpi_found_more(q, st);
     cells = dlpi_times(need, dlpi_sum(cell, 600));
-    boxes = dlpi_sum(dlpi_boxes_bytes(q),
-                     dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
+    boxes = dlpi_sum(dlpi_boxes_bytes(q), dlpi_times(dlpi_sum(streams, more), dlpi_sum(cell, 512)));
     chosen = q->d.queue_size > 0 ? q->d.queue_size < need
                                  : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
-    if (boxed > 0)
-        chosen |= dlpi_sum(dlpi_boxes_bytes(q), (streams + 8 * workers) * (boxed + 512)) <=
-                  cells + dlpi_found_more(q, st) * (cell + 600);
+    if (boxed > 0) { /* these sizes are small */
+        cells += more * (cell + 600);
+        q->d.max_part_bytes = boxed;
+        boxes = dlpi_boxes_bytes(q) + (streams + dlpi_found_more(q, st)) * (boxed + 512);
+        q->d.max_part_bytes = cell;
+        chosen |= boxes <= cells;
+    }
     if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }
 
@@ -27708,9 +27713,9 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most < fit ? most : fit > 1 ? (uint32_t)fit : 1;
 }
 
-/* Return the bytes of a cell with boxes, if boxes make the runs of a source with windows long. Cells
-   of windows have a few inputs each, because there are so many cells. 0: boxes do not help. The
-   items of these inputs are small, so to copy them once more takes less than short runs do. */
+/* Return the bytes of a cell with boxes if boxes make the runs of a source with windows long, else
+   0. Cells of windows have few inputs each, because there are so many cells. The items of such
+   inputs are small: one more copy of an item takes less time than short runs do. */
 static uint64_t dlpi_input_boxed(const dlp_pipe *p, const dlpi_expand *x) {
     const uint32_t most = dlpi_input_fits(p, x, true);
     if (x->found.plan.window == 0 || most < DLPI_INPUT_RUN ||
@@ -27836,7 +27841,7 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
+static int dlpi_line_makes(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* Copy the finished item of the last level behind those that lie tight in the cell. Returns 0, or
    DLP_ERR_LENGTH if the items have more bytes than expand.max_bytes. */
@@ -27872,7 +27877,7 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
    an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    if (l->maker.expand != NULL) return dlpi_line_makes(b, l, it);
     if (b->by->found.max_bytes > 0) return dlpi_line_append(b, l);
     b->made++;
     return 0;
@@ -28013,7 +28018,7 @@ static void dlpi_making_open(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
 
 /* Call the expander of level l with the item `in`, and go on with each item that it adds. Returns
    0, DLP_SKIP or a failure's code. */
-static int dlpi_making_call(dlpi_making *m, const dlpi_level *l, const dlp_item *in) {
+static int dlpi_line_expand(dlpi_making *m, const dlpi_level *l, const dlp_item *in) {
     dlpi_line *b = m->line;
     const uint64_t before = b->made, bytes = b->bytes;
     int rc;
@@ -28036,13 +28041,13 @@ static int dlpi_making_call(dlpi_making *m, const dlpi_level *l, const dlp_item 
 
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+static int dlpi_line_makes(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
     dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
     dlpi_making_open(&m, b, l, given);
-    return dlpi_making_call(&m, l, &in);
+    return dlpi_line_expand(&m, l, &in);
 }
 
 /* Return the later fetch that has answered for the input which is made now, once. NULL: there is
@@ -28098,7 +28103,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (rc != 0) return rc;
     if (l->maker.expand == NULL) return b->made++, 0;
     dlpi_input_point(&b->given, to, l, &b->fields, false);
-    rc = dlpi_making_call(b->making, l, &b->given);
+    rc = dlpi_line_expand(b->making, l, &b->given);
     dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     return rc;
 }
@@ -28326,12 +28331,12 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.making = &making;
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
     w->index = dlpi_input_indices(b.of);
-    w->ahead_of = &b.of->made;
     w->ahead_row = 0;
+    w->ahead_own = cell->made + 1;
     w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
     const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
                             : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
-    w->ahead_end = 0;
+    w->ahead_own = w->ahead_end = 0;
     return rc;
 }
 

@@ -73,10 +73,9 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
      for (uint64_t next; (next = dlp_item_ahead(item)) != UINT64_MAX;)
          __builtin_prefetch(&rows[next]); // and each 64 bytes from there on
 
-   item: of the running call of a fetch, in the thread of the call. In a fetch before makers it tells
-   the next items that the same cell has; there an expand may ask in its place. Nothing is told in
-   an async fetch, in a fetch of one of several datasets before makers, and in batches of one row.
-   Does not wait. */
+   item: of the running call of a fetch, in the thread of the call. Before makers it tells the next
+   inputs of the same cell, to the fetch or to the expand. Nothing is told in an async fetch, in a
+   fetch of one of several datasets before makers, and in batches of one row. Does not wait. */
 DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
 
 /* Write the item (a fetch), or change it in place (an item map).

@@ -58,9 +58,10 @@
              cell has room for the most items of one input: max_items of the load times the max_out
              of each expand. If the batches and windows need too many such cells, items are copied
              into boxes of up to 32 items, and a stream needs one cell. The plan chooses boxes if
-             they halve more than 4 MiB, or if queue.capacity gives too few cells. Order and states
-             are the same. Behind packs, pushes, zips and mixes there are none. Maps behind the last
-             maker run in rows. Items that makers make from a load have the order of >>found, even
+             they halve more than 4 MiB, or if queue.capacity gives too few cells. It chooses them
+             for small items of a window, too, if they take less memory. Order and states are the
+             same. Behind packs, pushes, zips and mixes there are none. Maps behind the last maker
+             run in rows. Items that makers make from a load have the order of >>found, even
              if counts are given. If a callback fails, its input fails. If its row says
              DLP_ON_ERROR_DROP, an item that a row above has made is left out instead, and counts
              for max_skips. The error names the node, the input, and the item's number in each maker

@@ -43,9 +43,9 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     return most < fit ? most : fit > 1 ? (uint32_t)fit : 1;
 }
 
-/* Return the bytes of a cell with boxes, if boxes make the runs of a source with windows long. Cells
-   of windows have a few inputs each, because there are so many cells. 0: boxes do not help. The
-   items of these inputs are small, so to copy them once more takes less than short runs do. */
+/* Return the bytes of a cell with boxes if boxes make the runs of a source with windows long, else
+   0. Cells of windows have few inputs each, because there are so many cells. The items of such
+   inputs are small: one more copy of an item takes less time than short runs do. */
 static uint64_t dlpi_input_boxed(const dlp_pipe *p, const dlpi_expand *x) {
     const uint32_t most = dlpi_input_fits(p, x, true);
     if (x->found.plan.window == 0 || most < DLPI_INPUT_RUN ||
@@ -171,7 +171,7 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
 
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
+static int dlpi_line_makes(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* Copy the finished item of the last level behind those that lie tight in the cell. Returns 0, or
    DLP_ERR_LENGTH if the items have more bytes than expand.max_bytes. */
@@ -207,7 +207,7 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
    an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    if (l->maker.expand != NULL) return dlpi_line_makes(b, l, it);
     if (b->by->found.max_bytes > 0) return dlpi_line_append(b, l);
     b->made++;
     return 0;
@@ -348,7 +348,7 @@ static void dlpi_making_open(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
 
 /* Call the expander of level l with the item `in`, and go on with each item that it adds. Returns
    0, DLP_SKIP or a failure's code. */
-static int dlpi_making_call(dlpi_making *m, const dlpi_level *l, const dlp_item *in) {
+static int dlpi_line_expand(dlpi_making *m, const dlpi_level *l, const dlp_item *in) {
     dlpi_line *b = m->line;
     const uint64_t before = b->made, bytes = b->bytes;
     int rc;
@@ -371,13 +371,13 @@ static int dlpi_making_call(dlpi_making *m, const dlpi_level *l, const dlp_item 
 
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+static int dlpi_line_makes(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
     dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
     dlpi_making_open(&m, b, l, given);
-    return dlpi_making_call(&m, l, &in);
+    return dlpi_line_expand(&m, l, &in);
 }
 
 /* Return the later fetch that has answered for the input which is made now, once. NULL: there is
@@ -433,7 +433,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (rc != 0) return rc;
     if (l->maker.expand == NULL) return b->made++, 0;
     dlpi_input_point(&b->given, to, l, &b->fields, false);
-    rc = dlpi_making_call(b->making, l, &b->given);
+    rc = dlpi_line_expand(b->making, l, &b->given);
     dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     return rc;
 }
@@ -661,12 +661,12 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     b.making = &making;
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
     w->index = dlpi_input_indices(b.of);
-    w->ahead_of = &b.of->made;
     w->ahead_row = 0;
+    w->ahead_own = cell->made + 1;
     w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
     const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
                             : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
-    w->ahead_end = 0;
+    w->ahead_own = w->ahead_end = 0;
     return rc;
 }
 

@@ -227,30 +227,33 @@ static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
 }
 
 /* Decide if rows of a source are to be copied out of boxes, and set the boxes. item: bytes of an
-   item. boxed: bytes of a cell with boxes, if boxes make runs of inputs longer; else 0. The sizes of
-   cells are those without boxes. Boxes are chosen if they halve the memory of many cells, if they
-   make runs longer and take less memory, or if queue.capacity gives fewer cells than are needed
-   without boxes. */
+   item. boxed: bytes of a cell with boxes if boxes make runs of inputs longer, else 0. The sizes
+   of cells are those without boxes. Boxes are chosen if they halve the memory of many cells. They
+   are chosen if they make runs longer and take less memory. They are chosen if queue.capacity
+   gives fewer cells than are needed without boxes. */
 DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st, dlpi_found *q,
                                         uint64_t item, uint64_t boxed) {
     const uint64_t streams = q->cursors.n, cell = q->d.max_part_bytes;
     const uint64_t need = dlpi_times(streams, dlpi_found_need(p, q));
-    const uint64_t workers = st->w.num_workers > 0 ? (uint64_t)st->w.num_workers : 1;
-    uint64_t cells, boxes;
+    uint64_t cells, boxes, more;
     bool chosen;
     q->boxes.each = 0;
     q->boxes.item = item;
     if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
         return;
     dlpi_boxes_set(p, q, item);
+    more = dlpi_found_more(q, st);
     cells = dlpi_times(need, dlpi_sum(cell, 600));
-    boxes = dlpi_sum(dlpi_boxes_bytes(q),
-                     dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
+    boxes = dlpi_sum(dlpi_boxes_bytes(q), dlpi_times(dlpi_sum(streams, more), dlpi_sum(cell, 512)));
     chosen = q->d.queue_size > 0 ? q->d.queue_size < need
                                  : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
-    if (boxed > 0)
-        chosen |= dlpi_sum(dlpi_boxes_bytes(q), (streams + 8 * workers) * (boxed + 512)) <=
-                  cells + dlpi_found_more(q, st) * (cell + 600);
+    if (boxed > 0) { /* these sizes are small */
+        cells += more * (cell + 600);
+        q->d.max_part_bytes = boxed;
+        boxes = dlpi_boxes_bytes(q) + (streams + dlpi_found_more(q, st)) * (boxed + 512);
+        q->d.max_part_bytes = cell;
+        chosen |= boxes <= cells;
+    }
     if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }
 

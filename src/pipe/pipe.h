@@ -165,6 +165,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
+    uint32_t ahead_own;      /* 1 + place in `index` of the item that asks last; 0: it is the row */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
@@ -177,8 +178,6 @@ typedef struct dlpi_worker {
     int returned;                  /* value that the failed callback returned */
     uint32_t passed;               /* rows of this run that have no item of its stage */
     uint32_t ahead_row, ahead_end; /* rows of its unit that dlp_item_ahead tells next; 0: none */
-    const uint32_t *ahead_of;      /* the number in its unit of the item that is fetched. NULL: the
-                                      item's row is this number */
     /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
     dlp_item given;                /* what all items of the batch have in common */
     uint64_t position;             /* position of the batch's first row */

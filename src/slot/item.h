@@ -23,11 +23,14 @@ static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
     uint64_t index;
     uint32_t row, own;
     if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
-    own = w->ahead_of != NULL ? *w->ahead_of : item->row;
+    while (w->ahead_own > 0 && w->ahead_own < w->ahead_end &&
+           w->index[w->ahead_own - 1] != item->index)
+        w->ahead_own++;
+    own = w->ahead_own > 0 ? w->ahead_own - 1 : item->row;
     row = w->ahead_row > own ? w->ahead_row : own + 1;
     if (row >= w->ahead_end || row > own + DLPI_AHEAD_ROWS) return UINT64_MAX;
     w->ahead_row = row + 1;
-    if (w->ahead_of != NULL) return w->index[row];
+    if (w->ahead_own > 0) return w->index[row];
     index = w->index[row] - w->st->scope.first;
     return index < w->st->scope.n_items ? index : UINT64_MAX; /* of another dataset */
 }

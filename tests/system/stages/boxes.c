@@ -636,6 +636,25 @@ static void plan__few_items_of_large_cells__little_memory(void) {
     CHECK(planned(&in_field, NULL, 0, 10000000, 1 << 22, 256) < 160000000);
 }
 
+/* Cells of small items have many inputs. Behind a window they have few, so the items go to boxes,
+   which the scheduler fills. The rows are the same. */
+static void window__small_items__boxes_and_the_same_rows(void) {
+    const dlp_field fields[2] = {in_field, {"rest", DLP_U8, 1, {776}, 0, 0}};
+    rig2 r;
+    if (inside_debug()) return; /* no runs of inputs */
+    for (uint32_t window = 0; window <= 1024; window += 1024) {
+        init(&r, SMALL, 1, 0);
+        r.dataset.fields = fields;
+        r.dataset.n_fields = 2;
+        r.dataset.n_items = 9000;
+        r.window = window;
+        const int64_t n = known(&r);
+        r.cells = 0;
+        CHECK(run(&r, other, window > 0) == n);
+        CHECK(same(base, other, n));
+    }
+}
+
 /* Fewer cells than streams are refused, and the error says how many are enough. */
 static void cells__fewer_than_streams__refused_with_the_streams(void) {
     for (uint32_t cells = 1; cells <= 4; cells++) {
@@ -668,6 +687,7 @@ int main(int argc, char **argv) {
     boxes__least__numbers();
     cells__fewer_than_streams__refused_with_the_streams();
     plan__few_items_of_large_cells__little_memory();
+    window__small_items__boxes_and_the_same_rows();
     run__any_table__as_without_boxes(seed);
     resume__behind_any_batch__goes_on(seed);
     resume__groups_with_other_lengths__refused();
