@@ -15063,12 +15063,6 @@ static bool dlpi_marks_close(const dlpi_field *f, uint32_t n, void *const *data,
     return right;
 }
 
-/* Clear the ragged field that lies at `at`, whatever was written there. */
-static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
-    dlpi_mark_open(mark, room);
-    dlpi_mark_shut(mark, at, 0, room);
-}
-
 /* Take an open mark back: nothing was written since it was opened. */
 static void dlpi_mark_back(uint64_t *mark) {
     DLPI_STORE_RLX(mark, DLPI_LOAD_RLX(mark) & ~DLPI_MARK_OPEN); /* X3: our own */
@@ -16657,7 +16651,8 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
             memset(at, 0, d->row_bytes);
             continue;
         }
-        dlpi_mark_clear(dlpi_mark(p, t->slot, f, row), at, d->row_bytes);
+        dlpi_mark_open(dlpi_mark(p, t->slot, f, row), d->row_bytes);
+        dlpi_mark_shut(dlpi_mark(p, t->slot, f, row), at, 0, d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
     }
 }
@@ -17147,19 +17142,12 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Set the lengths of the first n fields to those of the stages before, and others to 0. */
-static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
+/* Set the lengths of the first n fields to those of the stages before, and others to 0. The first
+   stage has no stage before it, whatever n is. */
+static inline void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
     if (dlpi_writes_first(w)) n = 0;
     for (uint32_t f = 0; f < w->p->items.n; f++)
         w->length[f] = f < n ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
-}
-
-/* Set the lengths that a row's callback finds: those of the stages before. It is to set those of
-   the fields that its stage adds. The first stage adds all of them, whatever scope.own says. */
-static inline void dlpi_row_lengths_given(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const uint32_t own = dlpi_writes_first(w) ? 0 : w->st->scope.own;
-    for (uint32_t f = 0; f < w->p->items.n; f++)
-        w->length[f] = f < own ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
 }
 
 /* Keep the lengths that a row's callback has set. Returns false if one of them is wrong. A wrong
@@ -17226,13 +17214,6 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
     }
 }
 
-/* Take back dlpi_rows_open for a row: the source has not taken the row. */
-static void dlpi_row_untouched(const dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_scope *scope = &w->st->scope;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_mark_back(dlpi_mark(w->p, s, f, row));
-}
-
 /* What a worker does for a row beside the call of its stage's callback. Questions take more time
    than an empty callback, so the code of rows is compiled apart for each of these. */
 enum {
@@ -17251,7 +17232,7 @@ static uint8_t dlpi_row_asked(const dlpi_worker *w) {
         return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
-    return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
+    return cells ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
 }
 
 /* Let the source set in the item what it has for the row's callback. Not inlined: the address of
@@ -17408,25 +17389,23 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
                    dlpi_item_of(w, &st->scope, row, index, pair != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
-    if (ask == DLPI_ASK_RAGGED) dlpi_row_lengths_given(w, t, row);
+    if (ask == DLPI_ASK_RAGGED) dlpi_item_lengths(w, t, row, st->scope.own);
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
-    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
-        return dlpi_row_wrong(w, t, row, rc);
-    if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
-    if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-    if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
-    if (ask == DLPI_ASK_RAGGED)
-        return DLPI_UNLIKELY(rc != 0 || !dlpi_row_lengths_kept(w, t, row))
-                   ? dlpi_row_more(w, t, row, rc)
-                   : DLPI_ROW_DONE;
-    if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
-        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY((st->held & DLPI_HELD_LENGTHS) != 0)) ||
-        (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(dlpi_row_kept(w))))
-        return dlpi_row_more(w, t, row, rc);
-    return DLPI_ROW_DONE;
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0))
+        rc = dlpi_fate_verdict(w, t->slot, row, fate);
+    if (ask != DLPI_ASK_ALL || DLPI_LIKELY(rc == 0)) {
+        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
+        rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
+        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    }
+    const bool more =
+        rc != 0 ||
+        (ask == DLPI_ASK_RAGGED ? !dlpi_row_lengths_kept(w, t, row) : dlpi_lengths_set(w)) ||
+        (ask != DLPI_ASK_NOTHING && ask != DLPI_ASK_RAGGED && dlpi_row_asks(w)) ||
+        (ask == DLPI_ASK_ALL && dlpi_row_kept(w));
+    return DLPI_UNLIKELY(more) ? dlpi_row_more(w, t, row, rc) : DLPI_ROW_DONE;
 }
 
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
@@ -17587,10 +17566,10 @@ DLPI_NOINLINE static void dlpi_unit_pairs(dlpi_worker *w, const dlpi_unit *t, vo
     dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_pair_call, tally);
 }
 
-/* Close the marks of ragged field f in the rows of a unit that are done. Rows that failed have
-   closed theirs, or leave them open. left: the last rows, which were not run. */
-static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
-                            uint32_t left) {
+/* Close the marks of ragged field f in the rows of a unit that are done (bits). Rows that failed
+   have closed theirs, or leave them open. left: the last rows, which were not run. */
+static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
+                             uint32_t left) {
     const dlpi_field *d = &w->p->items.at[f];
     const uint64_t unit = dlpi_row_bytes(d), room = d->row_bytes;
     const uint64_t *lengths = dlpi_slot_lengths(w->p, t->slot, f, 1);
@@ -17605,15 +17584,21 @@ static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     }
 }
 
+/* Do what dlpi_field_close does, in each ragged field that the stage works on. */
+static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t mask,
+                            uint32_t left) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        if (w->p->items.at[f].f.ragged) dlpi_field_close(w, t, f, mask, left);
+}
+
 /* Run all rows of a unit of which nothing is asked but their lengths. Bytes are cleared before the
    first row and after the last one. A memset between two copies, of a length that the processor
    cannot foretell, would keep the second copy's reads from starting early. */
 static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
-    const dlpi_scope *scope = &w->st->scope;
     dlpi_rows_open(w, t->slot, t->row, t->end);
     dlpi_unit_plain(w, t, DLPI_ASK_RAGGED, NULL, n);
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+    dlpi_unit_close(w, t, n->mask, n->left);
 }
 
 /* Run the rows of a unit that are more than a call of their callback. */
@@ -17890,7 +17875,6 @@ static uint32_t dlpi_many_call(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
 /* Run the rows of a unit of a stage that has a fetch_rows. It has no program if a field is
    ragged. */
 DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, void *tally) {
-    const dlpi_scope *scope = &w->st->scope;
     dlpi_tally *n = tally;
     if (w->asks != DLPI_ASK_RUNS) {
         dlpi_unit_pairs(w, t, tally);
@@ -17904,8 +17888,7 @@ DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, voi
         row = dlpi_many_call(w, t, row, n);
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
-    for (uint32_t f = scope->field; scope->ragged && f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+    if (w->st->scope.ragged) dlpi_unit_close(w, t, n->mask, n->left);
 }
 #endif /* DLPIPE_NO_RUNS */
 
@@ -20622,13 +20605,15 @@ static void dlpi_row_show(const dlpi_worker *w, const dlpi_attempt *a) {
 }
 
 /* Free an attempt whose row is done, and set the row's done bit. n: 1, or 0 if nobody worked on
-   the row. */
-static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
+   the row. A row that passed this stage is not counted. Returns true. */
+static bool dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
     in->oldest_left |= a->gen == in->oldest;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
-    dlpi_row_done(w, &t, n);
+    dlpi_row_done(w, &t, n - w->passed);
+    w->passed = 0;
+    return true;
 }
 
 /* Make the worker's item that of the attempt, for the failure policies look at the worker's item.
@@ -20739,26 +20724,19 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     dlpi_unpoison(p, a->slot);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
-        dlpi_attempt_done(w, a, 0);
-        return true;
-    }
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot)))
+        return dlpi_attempt_done(w, a, 0);
     dlpi_attempt_load(w, a);
     if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
         dlpi_row_other(w, &t, a->row);
         dlpi_failure_forget(w);
-        dlpi_attempt_done(w, a, 1 - w->passed);
-        w->passed = 0;
-        return true;
+        return dlpi_attempt_done(w, a, 1);
     }
-    if (dlpi_row_get(w, &t, a->row)) {
-        dlpi_attempt_done(w, a, 1);
-        return true;
-    }
+    if (dlpi_row_get(w, &t, a->row)) return dlpi_attempt_done(w, a, 1);
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
-    dlpi_attempt_over(w, a, rc);
-    return true;
+    rc = dlpi_fate_verdict(w, a->slot, a->row, fate);
+    if (rc != 0) dlpi_attempt_over(w, a, rc);
+    return rc != 0;
 }
 
 /* Do not count `ns` for the requests of this record that are out. */
@@ -20815,7 +20793,8 @@ static void dlpi_row_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
 
 /* Take back what was prepared for a source that has no room. */
 static void dlpi_row_refused(dlpi_worker *w, const dlpi_attempt *a) {
-    if (w->p->items.any_ragged) dlpi_row_untouched(w, a->slot, a->row);
+    const dlpi_unit t = dlpi_attempt_unit(a);
+    dlpi_unit_close(w, &t, 0, 1);
 }
 
 static uint32_t dlpi_row_fate(const dlpi_worker *w, const dlpi_attempt *a) {
