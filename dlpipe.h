@@ -16405,13 +16405,14 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t row
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
-   the slot and are done all over again. A whole batch goes back to the nearest stage that writes
-   its cell whole: the collate, or fetch. Bits first, then the claims, then the call to look again:
-   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one after it. The claims of the stages before carry our mark from before the first bit goes:
-   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
-   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
-   is freed last, so up to that store nobody can begin again. */
+   the slot and are done all over again. A whole batch (UINT32_MAX), perhaps half changed, goes back
+   to the nearest stage that writes its cell whole: the collate, or fetch. Bits first, then the
+   claims, then the call to look again: whoever reads a freed claim finds the bits of the stages
+   before it gone, so no stage runs before the one after it. The claims of the stages before carry
+   our mark from before the first bit goes: a worker that dies in between is known by its own claim,
+   or, once that is freed, by the reserved word; and whoever recovers their last owner sees that
+   they are no longer its. The first stage's is freed last, so up to that store nobody can begin
+   again. */
 DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
@@ -16423,12 +16424,6 @@ DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, u
         dlpi_owners_set(p, k, t, header, freed);
     dlpi_owners_set(p, first, t, header, freed);
     dlpi_rescan(p, first, last);
-}
-
-/* Send batch b, claimed by the stage of w and perhaps half changed by it, back. */
-DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
-    const dlpi_unit whole = {b, s, 0, 0, dlpi_slot_at(w->p, s)->count, false};
-    dlpi_rows_redo(w, &whole, UINT32_MAX);
 }
 
 /* ---- clocks, histograms and traces of workers ---- */
@@ -18339,7 +18334,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
-        dlpi_batch_redo(w, t->slot, t->b);
+        dlpi_rows_redo(w, t, UINT32_MAX);
         return DLPI_WENT_BACK;
     }
 }
@@ -18686,7 +18681,7 @@ static void *dlpi_thread_worker(void *arg) {
      rows of another item stage, or given to another
      item by an idempotent one                          go back to fetch (dlpi_rows_redo)
      a batch in a collate, or in an idempotent map      its claim is freed
-     a batch in another map                             goes back (dlpi_batch_redo)
+     a batch in another map                             goes back (dlpi_rows_redo)
    A worker may also die between setting the last bit and closing the batch, between closing it and
    waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
    while it writes an error. So recovery closes each full batch. It lets every stage look again
@@ -18708,9 +18703,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 DLPI_COLD
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
-    if (running == 0 || running >> 32 != s) return false;
-    if (low == UINT32_MAX || row == UINT32_MAX) return low == row;
-    return row - first <= low >> 22;
+    const bool whole = low == UINT32_MAX || row == UINT32_MAX;
+    return running != 0 && running >> 32 == s && (whole ? low == row : row - first <= low >> 22);
 }
 
 /* Return the word (X2) of what the dead worker ran in slot t->slot as it died. If it had several
@@ -18747,11 +18741,11 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 /* True if one of these rows (bits) was given to another item, which fetch may not have seen yet. */
 DLPI_COLD
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
+    bool any = false;
     for (uint32_t r = t->row; r < t->end; r++)
-        if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
-            return true;
-    return false;
+        any |= (rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
+               dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0;
+    return any;
 }
 
 /* Note for the supervisor that the dead worker had this unit. ran: a callback ran on it. */
@@ -18772,10 +18766,12 @@ static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
 DLPI_COLD
 static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing) {
     const dlp_pipe *p = w->p;
-    if (!dlpi_is_item_stage(p, w->st)) return !dlpi_batch_in_place(w->st);
     /* its cells are given up once it has read what an earlier stage wrote for it */
-    return dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
-                                    ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
+    return !dlpi_is_item_stage(p, w->st)
+               ? !dlpi_batch_in_place(w->st)
+               : dlpi_writes_first(w) ||
+                     (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
+                      ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
 }
 
 /* Count the death of worker w for what its callback had: a row of t->slot, or the whole batch (row
@@ -18821,16 +18817,14 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     const bool items = dlpi_is_item_stage(p, w->st);
     const uint32_t missing = items ? dlpi_unit_missing(dlpi_done(words), t)
                                    : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
-    if (missing == 0) return; /* Y1 <- Y1 */
-    /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
+    /* Y1 <- Y1, then O1 <- O1: a later stage that sends rows back has marked the claim before it
+       took the bits */
+    if (missing == 0 || dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     dlpi_lost_note(why, dlpi_recover_ran(w, t, missing, why), t, missing);
     if (dlpi_recover_here(w, t, missing))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
-    else if (items)
-        dlpi_rows_redo(w, t, missing);
     else
-        dlpi_batch_redo(w, t->slot, t->b);
+        dlpi_rows_redo(w, t, items ? missing : UINT32_MAX);
 }
 
 /* Give up what the dead worker w had of batch b, in slot s, in stage k. That is its own stage, a
