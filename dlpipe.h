@@ -13079,7 +13079,8 @@ typedef struct dlpi_source_ops {
     bool (*quiet)(dlp_pipe *p);
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* go on at a state that was checked */
     /* By the consumer: batch b, in slot s, is about to be delivered, or code rc in its place.
-       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b. */
+       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b.
+       NULL: rc is delivered. */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     void (*over)(dlp_pipe *p); /* by the consumer: an epoch is over. NULL: nothing is told of it */
     /* By a worker of the first stage. */
@@ -14045,13 +14046,7 @@ static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 /* ---- source ---- */
 
 static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD) { return true; }
-static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
-                              uint32_t s DLPI_UNREAD) {
-    return rc;
-}
-static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
-    return p->source->agreed != dlpi_source_agreed;
-}
+static inline bool dlpi_source_asks(const dlp_pipe *p) { return p->source->agreed != NULL; }
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
 DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,
@@ -16932,11 +16927,6 @@ DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool 
         if (ragged && (k->how & DLPI_OP_KEEP) == 0) k->how |= DLPI_OP_TAILS;
         if (last) k->how |= cell || ragged ? DLPI_OP_LAST : DLPI_OP_LAST | DLPI_OP_SELF;
     }
-}
-
-/* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
-static bool dlpi_program_ends(const dlpi_program *g) {
-    return g->n == 0 || (g->op[g->n - 1].how & DLPI_OP_LAST) != 0;
 }
 
 /* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
@@ -23955,16 +23945,11 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
-/* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
-   of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
-}
-
-/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
+/* Take cell c, which is off the list already, from its stream. It is free if its inputs are loaded
+   and no batch has rows of it. Else it waits to be free. */
 static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
-    dlpi_found_unlist(q, c, loaded);
+    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 
 /* Put box c of stream x, which is off its list, among those that wait to be free. If a worker may
@@ -24221,13 +24206,6 @@ static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64
     dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
 }
 
-/* Scheduler: copy from cell c how many records the reader put into it, and the number of the first
-   record. c is the first cell of its stream whose count is not taken. */
-static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
-    u->run = dlpi_input_at(p, c)->run;
-    u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
-}
-
 /* Scheduler: end stream x before its first cell whose count is not taken. This cell and all cells
    behind it leave the stream's list. */
 static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
@@ -24305,18 +24283,14 @@ static uint64_t dlpi_boxes_least(uint64_t items, uint64_t window, uint64_t rows)
     return dlpi_sum(dlpi_times(w, 1 + (rows - 1) / window), rest < w ? rest : w);
 }
 
-/* Return the bytes behind the items of a cell for a grant in all boxes of a stream. */
-static uint64_t dlpi_grant_bytes(uint64_t boxes) {
-    return dlpi_sum(sizeof(dlpi_grant), dlpi_times(boxes, sizeof(uint32_t)));
-}
-
 /* Reserve room at the end of a cell for its grant, if the source has boxes and workers copy. items:
    bytes of the items of a cell. */
 static void dlpi_boxes_place(dlpi_found *q, uint64_t items) {
     q->boxes.grant_at = 0;
     if (q->boxes.each == 0 || items <= DLPI_BOX_SELF) return;
     q->boxes.grant_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(q->boxes.grant_at, dlpi_grant_bytes(q->boxes.each));
+    q->d.max_part_bytes = dlpi_sum(dlpi_sum(q->boxes.grant_at, sizeof(dlpi_grant)),
+                                   dlpi_times(q->boxes.each, sizeof(uint32_t)));
 }
 
 static inline uint8_t *dlpi_box_bytes(const dlp_pipe *p, const dlpi_found *q, uint32_t c) {
@@ -24694,20 +24668,15 @@ static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
 
-/* Return how many inputs a stream with windows needs at once. */
-static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
+/* Return how many cells a stream needs, if rows are copied out of cells. */
+static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
     const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
     const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
     const uint64_t most = w + (look - 1 < w ? look - 1 : w);
     uint64_t need = dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+    if (q->plan.window == 0) return need;
     if (look <= q->plan.window && most < need) need = most;
     return q->plan.steps == 0 && each < need ? each : need;
-}
-
-/* Return how many cells a stream needs, if rows are copied out of cells. */
-static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.window) return dlpi_found_window_need(p, q);
-    return dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
 }
 
 /* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */
@@ -24952,7 +24921,7 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
    look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
    less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
-   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
+   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_need). */
 
 /* Fail the pipe with an error of the scheduler: no batch can follow. *e has the code and the words.
    name: of the node that the error names as its stage. An error of too few items names the first
@@ -25082,7 +25051,10 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
     const dlpi_input *cell = dlpi_input_at(p, c);
-    if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
+    if (q->arrivals != NULL) { /* the reader tells how many records it put there, and which */
+        u->run = cell->run;
+        u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
+    }
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
@@ -25358,35 +25330,25 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
 static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
-    const dlpi_stage *st = p->source_stage;
-    uint64_t sum = 0, n = 0, most;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        sum += ns;
-        n += ns != 0;
-    }
-    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    const uint64_t cost = dlpi_item_cost(p, p->source_stage, p->source_stage->n_workers);
+    const uint64_t most = cost == 0 ? 1 : DLPI_INPUT_RUN_NS / cost;
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->all->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
-    q->run_known = n > 0;
+    q->run_until = q->all->ahead.tickets + (cost == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = cost > 0;
 }
 
-/* Return how many inputs, of one pass, a new cell gets from this ordinal of stream s on. */
-static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
-    return q->run < left ? q->run : (uint32_t)left;
-}
-
-/* Append the free cell c to stream i's list, and have the stream's next inputs loaded into it. */
+/* Append the free cell c to stream i's list, and have the stream's next inputs, of one pass, loaded
+   into it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    const uint32_t run = dlpi_found_run(q, s, x->next);
+    const uint64_t s = q->cursors.first + i, each = dlpi_found_inputs(&q->plan, s);
+    const uint64_t left = each - x->next % each;
+    const uint32_t run = q->run < left ? q->run : (uint32_t)left;
     dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
+    if (q->plan.steps == 0 && x->next == each) {
         x->epoch++;
         x->next = 0;
     }
@@ -26801,18 +26763,22 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
-/* Copy the fields of an item of level l that lies tight at `from`. to: the item's place, where each
-   field has its declared size. */
-static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *from) {
-    const uint64_t *length = (const uint64_t *)(const void *)from;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->number_at, from + l->fs.n * 8u, 4);
-    from += dlpi_tight_head(l);
+/* Copy the used bytes of an item of level l. A place where items lie tight has the bytes of the
+   fields one behind the other; elsewhere each field has its declared size. Returns the bytes of the
+   item where it lies tight. */
+static uint64_t dlpi_item_move(const dlpi_level *l, uint8_t *to, bool to_tight, const uint8_t *from,
+                               bool from_tight) {
+    const uint64_t *length = (const uint64_t *)(const void *)from, head = l->fs.n * UINT64_C(8);
+    uint64_t tight = dlpi_tight_head(l);
+    memcpy(to, from, (size_t)head);
+    if (l->number_at > 0)
+        memcpy(to + (to_tight ? head : l->number_at), from + (from_tight ? head : l->number_at), 4);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to + l->at[f], from, n);
-        from += n;
+        memcpy(to + (to_tight ? tight : l->at[f]), from + (from_tight ? tight : l->at[f]), n);
+        tight += n;
     }
+    return tight;
 }
 
 /* Copy n items of the last level of q, a source whose items are copied into boxes. If a
@@ -26820,21 +26786,12 @@ static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *fro
    a time. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
-    if (q->max_bytes > 0) {
-        dlpi_tight_move(l, to, from);
-        return;
-    }
-    if (!l->fs.any_ragged) {
+    if (!l->fs.any_ragged) { /* so they do not lie tight */
         memcpy(to, from, (size_t)(n * l->bytes));
         return;
     }
-    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes) {
-        const uint64_t *length = (const uint64_t *)(const void *)from;
-        memcpy(to, from, l->fs.n * 8u);
-        for (uint32_t f = 0; f < l->fs.n; f++)
-            memcpy(to + l->at[f], from + l->at[f], dlpi_field_used(&l->fs.at[f], length[f]));
-        if (l->number_at > 0) memcpy(to + l->number_at, from + l->number_at, 4);
-    }
+    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes)
+        dlpi_item_move(l, to, false, from, q->max_bytes > 0);
 }
 
 /* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
@@ -26884,12 +26841,11 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
 
-/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
-   lengths at `to` are set to 0 first. */
+/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. */
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                  dlpi_item_arrays *by, bool fresh) {
+                                  dlpi_item_arrays *by) {
     dlpi_input_item(it, by, l->fs.n);
-    dlpi_input_lay(it, to, l, by, fresh);
+    dlpi_input_lay(it, to, l, by, false);
 }
 
 /* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
@@ -26946,7 +26902,7 @@ static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k
                            uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
-    dlpi_input_point(it, to, l, by, false);
+    dlpi_input_point(it, to, l, by);
     rc = dlpi_ops_go(w, &k, it, l->fs.at, dlpi_item_marks(to, l), true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
@@ -26960,23 +26916,11 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     return dlpi_level_from(w, l, l->program.op, it, to, by);
 }
 
-/* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
-   is over. */
-static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
-    dlpi_item_copy(l, l->fs.n, from, l + 1, to);
-    if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
-}
-
 /* Return the dataset of the item with this number, one of several. */
 static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
     const dlpi_of *d = x->of;
     while (index >= d->end && d + 1 < x->of + x->n_of) d++;
     return d;
-}
-
-/* Return the row that fetches the item with this number. */
-static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
-    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
 }
 
 /* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
@@ -27013,7 +26957,7 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
                                uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc = dlpi_read_took(w, dlpi_input_answer(w));
-    dlpi_input_point(it, to, l, by, false);
+    dlpi_input_point(it, to, l, by);
     if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
         dlpi_tails_close(k, it, l->fs.at, dlpi_item_marks(to, l));
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
@@ -27047,7 +26991,8 @@ DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *
 DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint64_t index, uint8_t *to,
                                 int rc) {
     if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, index);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+        w->note.row = x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
     return rc;
 }
 
@@ -27258,7 +27203,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     a->item = dlpi_input_given(w, x, cell);
     a->item.call = &a->note;
     if (later != NULL) {
-        dlpi_input_point(&a->item, to, l, &a->fields, false);
+        dlpi_input_point(&a->item, to, l, &a->fields);
         dlpi_op_point(&a->item, &l->program.op[later->op]);
         return false;
     }
@@ -27450,22 +27395,8 @@ DLPI_COLD static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seatin
     return first->next = in;
 }
 
-/* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
-   its last op was added. A kind that lays out its cells by itself might forget it. */
-DLPI_COLD static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
-    for (; f != NULL; f = f->next) {
-        const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
-        for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
-            if (!dlpi_program_ends(&l->program))
-                dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "",
-                            "the rows before \"%s\" are not laid out; this is a fault of dlpipe",
-                            st->name);
-    }
-}
-
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
 DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
-    for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
         uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
@@ -27495,7 +27426,6 @@ DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const d
    later fetches with seats. */
 DLPI_COLD static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
-    dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
@@ -27753,7 +27683,6 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
     const uint8_t *from = dlpi_line_place(b, l);
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
-    uint8_t *to;
     for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
     if (bytes > b->by->found.max_bytes) {
         b->full = true;
@@ -27764,16 +27693,7 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
                         bytes, b->by->found.max_bytes);
     }
     if (b->made++ == 0) *at = b->by->items_at;
-    to = b->items + *at;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
-    to += dlpi_tight_head(l);
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to, from + l->at[f], n);
-        to += n;
-    }
-    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    at[1] = dlpi_round_up(*at + dlpi_item_move(l, b->items + *at, true, from, false), 8);
     b->bytes = bytes;
     return 0;
 }
@@ -27792,10 +27712,11 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
    DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
-        uint8_t *to = dlpi_line_place(b, l + 1);
+        uint8_t *from = dlpi_line_place(b, l), *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+        if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes); /* the item is over */
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
@@ -27908,7 +27829,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlp_item in = *given;
     dlpi_making m;
     int rc;
-    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -28593,25 +28514,37 @@ static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) 
     return rc;
 }
 
-/* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. The bits of q grow
-   to those of the branch. Returns 0 or DLP_ERR_MEMORY. */
-static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint32_t l,
-                               uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    if (f->plan.weights && !dlpi_found_deal(&f->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
-    if (q->cursors.near_bits < f->cursors.near_bits) q->cursors.near_bits = f->cursors.near_bits;
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
+/* Set those values of the branches of source q that follow from the run: batch, seed, streams and
+   cursors. The bits of q's cursor grow to those of each branch. Returns 0 or a DLP_ERR code. It
+   fails if a branch has fewer inputs than there are streams. */
+static int dlpi_branches_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branches *j) {
+    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
+    for (uint32_t l = 0; l < j->n; l++) {
+        dlpi_branch *b = &j->at[l];
+        dlpi_found *f = &b->x.found;
+        uint8_t *bits = q->cursors.bits[l]; /* of an ordinal, and of a count of used items */
+        if (q->plan.streams > f->plan.n_inputs)
+            return dlpi_refuse(p, DLP_ERR_ARG, b->name, "streams",
+                               "streams is %" PRIu64 ", must be at most the number of inputs, "
+                               "%" PRIu64,
+                               q->plan.streams, f->plan.n_inputs);
+        f->plan.batch = q->plan.batch;
+        f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
+        f->plan.own_first = q->plan.own_first;
+        f->each = q->each;
+        if (f->plan.weights && !dlpi_found_deal(&f->plan))
+            return dlpi_no_memory(p, "weights", "dealing the parts");
+        bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+        bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+        f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+        f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
+        f->cursors.ordinal_bits = bits[0];
+        f->cursors.used_bits = bits[1];
+        if (q->cursors.near_bits < f->cursors.near_bits)
+            q->cursors.near_bits = f->cursors.near_bits;
+    }
     return DLP_OK;
 }
 
@@ -28701,6 +28634,34 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
     out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
                           dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
     return DLPI_BRANCH_BLOCKS;
+}
+
+/* Describe in `out` the heap memory of the branches of stage st, which has so many streams. base:
+   offset of j in the self of the stage. Returns the number of blocks. */
+DLPI_COLD static int dlpi_branches_each(const dlpi_branches *j, const dlpi_stage *st, size_t base,
+                                        uint64_t streams, dlpi_block *out) {
+    int n = 4;
+    out[0] =
+        (dlpi_block){base + offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
+    out[1] = (dlpi_block){base + offsetof(dlpi_branches, streams),
+                          dlpi_times(streams, sizeof *j->streams)};
+    out[2] = (dlpi_block){base + offsetof(dlpi_branches, drawn),
+                          dlpi_times(streams, j->most * sizeof *j->drawn)};
+    out[3] = dlpi_seats_block(&j->seats, st, base + offsetof(dlpi_branches, seats));
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    return n;
+}
+
+/* Let the branches of source q be its further lists, in their order. */
+DLPI_COLD static void dlpi_branches_link(dlpi_branches *j, dlpi_found *q) {
+    dlpi_found **next = &q->next;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_found *f = &j->at[k].x.found;
+        f->all = q;
+        f->name = j->at[k].name;
+        *next = f;
+        next = &f->next;
+    }
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
@@ -32442,14 +32403,16 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
-/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell. */
-static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
+/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell.
+   Returns true. */
+static bool dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     /* loaders wait for its cell */
     if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells, 1);
     dlpi_wake_consumer(p->ctl, b);
+    return true;
 }
 
 /* Return how many bytes of field f are copied for the batch in slot s. */
@@ -32509,10 +32472,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
          failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
-    if (slot->dbuf == DLPI_NO_SLOT) {
-        dlpi_transfer_ready(w, s, b);
-        return true;
-    }
+    if (slot->dbuf == DLPI_NO_SLOT) return dlpi_transfer_ready(w, s, b);
     state = dlpi_credit_held_look(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
@@ -32521,8 +32481,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
         return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
-    dlpi_transfer_ready(w, s, b);
-    return true;
+    return dlpi_transfer_ready(w, s, b);
 }
 
 /* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
@@ -32533,10 +32492,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->buffers, i = 0;
     if (p->stay != NULL) return dlpi_transfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
-    if (dlpi_slot_idle(p, s)) {
-        dlpi_transfer_ready(w, s, b);
-        return true;
-    }
+    if (dlpi_slot_idle(p, s)) return dlpi_transfer_ready(w, s, b);
     while (i < buffers && dlpi_credit_held_look(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
@@ -32579,8 +32535,7 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
                              w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         dlpi_transfer_learn(x, &k);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
-        dlpi_transfer_ready(w, k.slot, k.gen);
-        moved = true;
+        moved = dlpi_transfer_ready(w, k.slot, k.gen);
     }
     return moved;
 }
@@ -32776,7 +32731,6 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->buffers * p->batches.n;
     int rc = d->open ? d->open(d->user) : 0;
-    dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
     x->alone = st->w.num_workers > 0;
@@ -32793,9 +32747,7 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     }
     for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
         rc = d->alloc(d->user, p->lender->seam(p, i % p->batches.n), &x->seam[i]);
-    if (rc == 0) return DLP_OK;
-    dlpi_transfer_error(st, what, rc, &e);
-    return dlpi_pipe_fail(p, &e);
+    return rc == 0 ? DLP_OK : dlpi_transfer_refused(p, what, rc);
 }
 
 /* Free the device buffers, and close the device. All workers must have ended. If the device is not
@@ -32812,7 +32764,7 @@ DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
-    if (x->shared) x->shared = false;
+    x->shared = false;
     x->open = 0;
 }
 
@@ -33023,7 +32975,6 @@ static const dlpi_source_ops dlpi_keyed_source = {
     DLPI_SOURCE_AT_HAND,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
-    .agreed = dlpi_source_agreed,
 };
 
 /* Write the number of items into a state, in the place of the one that no dataset reaches. */
@@ -33242,7 +33193,6 @@ static const dlpi_source_ops dlpi_lists_source = {
     .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
-    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
@@ -33785,7 +33735,6 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
-    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     DLPI_SOURCE_BY_NUMBER,
     .params = DLPI_SOURCE_PARAMS,
@@ -34230,12 +34179,8 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
             q->plan.n_inputs = j->at[b].x.found.plan.n_inputs;
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
-    q->cursors.lists = j->n;
-    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
-    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
-        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
-    return rc;
+    q->cursors.used_bits = 0;
+    return dlpi_branches_lengths(p, q, j);
 }
 
 /* ---- cells ---- */
@@ -34245,22 +34190,18 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
-    dlpi_found **next = &q->next;
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
+    dlpi_branches_link(j, q);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        f->all = q;
         const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
-        f->name = j->at[k].name;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
         if (f->most_run > q->most_run) q->most_run = f->most_run;
         if (f->most_items > q->most_items) q->most_items = f->most_items;
         if (f->d.max_part_bytes > q->d.max_part_bytes) q->d.max_part_bytes = f->d.max_part_bytes;
         q->plan.shuffle_items |= f->plan.shuffle_items;
-        *next = f;
-        next = &f->next;
     }
     q->n_cells = (uint32_t)dlpi_branches_number(j, 0);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
@@ -34301,17 +34242,9 @@ DLPI_COLD static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
 DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st,
                                           dlpi_block *out) {
     const dlpi_branches *j = st->self;
-    const uint64_t streams = j->found.cursors.n;
-    int n = dlpi_found_blocks(p, st, out);
+    const int n = dlpi_found_blocks(p, st, out);
     out[1].bytes = dlpi_times(out[1].bytes, j->n + 1);
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, drawn),
-                            dlpi_times(streams, j->most * sizeof *j->drawn)};
-    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
-    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
-    return n;
+    return n + dlpi_branches_each(j, st, 0, j->found.cursors.n, out + n);
 }
 
 /* Set up the stage and its branches, once the region is mapped. Each branch gets its own cells and
@@ -34455,19 +34388,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
     if (rc != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
-    q->cursors.lists = j->n;
-    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
-    for (uint32_t b = 0; b < j->n; b++) {
-        const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
-        if (q->plan.streams > inputs)
-            return dlpi_refuse(p, DLP_ERR_ARG, j->at[b].name, "streams",
-                               "streams is %" PRIu64 ", must be at most the number of inputs, "
-                               "%" PRIu64,
-                               q->plan.streams, inputs);
-        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
-        if (rc != DLP_OK) return rc;
-    }
+    if ((rc = dlpi_branches_lengths(p, q, j)) != DLP_OK) return rc;
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
@@ -34483,19 +34404,16 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
    each branch's. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
-    dlpi_found *q = st->self, **next = &q->next;
+    dlpi_found *q = st->self;
     uint64_t cells;
     int rc = x->inner->check(p, st);
     if (rc != DLP_OK) return rc;
+    dlpi_branches_link(&x->j, q);
     for (uint32_t k = 0; k < x->j.n; k++) {
-        dlpi_found *f = &x->j.at[k].x.found;
+        const dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
-        f->all = q;
-        f->name = x->j.at[k].name;
         if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
             q->d.max_part_bytes = f->d.max_part_bytes;
-        *next = f;
-        next = &f->next;
     }
     cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
@@ -34553,12 +34471,6 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
     out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
     out[n++] =
-        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
-    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
-                            dlpi_times(streams, sizeof *x->j.streams)};
-    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.drawn),
-                            dlpi_times(streams, x->j.most * sizeof *x->j.drawn)};
-    out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, from),
                             dlpi_times(q->n_cells, x->j.most * sizeof *x->from)};
@@ -34567,10 +34479,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
-    out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
-    for (uint32_t k = 0; k < x->j.most; k++)
-        n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
-    return n;
+    return n + dlpi_branches_each(&x->j, st, at + offsetof(dlpi_joined, j), streams, out + n);
 }
 
 /* Set up the inner stage and its branches, once the region is mapped. Each branch gets its own

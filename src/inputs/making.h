@@ -157,7 +157,6 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
     const uint8_t *from = dlpi_line_place(b, l);
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
-    uint8_t *to;
     for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
     if (bytes > b->by->found.max_bytes) {
         b->full = true;
@@ -168,16 +167,7 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
                         bytes, b->by->found.max_bytes);
     }
     if (b->made++ == 0) *at = b->by->items_at;
-    to = b->items + *at;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
-    to += dlpi_tight_head(l);
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to, from + l->at[f], n);
-        to += n;
-    }
-    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    at[1] = dlpi_round_up(*at + dlpi_item_move(l, b->items + *at, true, from, false), 8);
     b->bytes = bytes;
     return 0;
 }
@@ -196,10 +186,11 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
    DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
-        uint8_t *to = dlpi_line_place(b, l + 1);
+        uint8_t *from = dlpi_line_place(b, l), *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+        if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes); /* the item is over */
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
@@ -312,7 +303,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlp_item in = *given;
     dlpi_making m;
     int rc;
-    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
