@@ -13083,7 +13083,8 @@ typedef struct dlpi_source_ops {
     bool (*quiet)(dlp_pipe *p);
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* go on at a state that was checked */
     /* By the consumer: batch b, in slot s, is about to be delivered, or code rc in its place.
-       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b. */
+       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b.
+       NULL: rc is delivered. */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     void (*over)(dlp_pipe *p); /* by the consumer: an epoch is over. NULL: nothing is told of it */
     /* By a worker of the first stage. */
@@ -14051,13 +14052,7 @@ static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 /* ---- source ---- */
 
 static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD) { return true; }
-static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
-                              uint32_t s DLPI_UNREAD) {
-    return rc;
-}
-static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
-    return p->source->agreed != dlpi_source_agreed;
-}
+static inline bool dlpi_source_asks(const dlp_pipe *p) { return p->source->agreed != NULL; }
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
 DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,
@@ -15094,12 +15089,6 @@ static bool dlpi_marks_close(const dlpi_field *f, uint32_t n, void *const *data,
                             length[i] * dlpi_row_bytes(&f[i]), f[i].row_bytes);
     }
     return right;
-}
-
-/* Clear the ragged field that lies at `at`, whatever was written there. */
-static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
-    dlpi_mark_open(mark, room);
-    dlpi_mark_shut(mark, at, 0, room);
 }
 
 /* Take an open mark back: nothing was written since it was opened. */
@@ -16449,13 +16438,14 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t row
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
-   the slot and are done all over again. A whole batch goes back to the nearest stage that writes
-   its cell whole: the collate, or fetch. Bits first, then the claims, then the call to look again:
-   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one after it. The claims of the stages before carry our mark from before the first bit goes:
-   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
-   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
-   is freed last, so up to that store nobody can begin again. */
+   the slot and are done all over again. A whole batch (UINT32_MAX), perhaps half changed, goes back
+   to the nearest stage that writes its cell whole: the collate, or fetch. Bits first, then the
+   claims, then the call to look again: whoever reads a freed claim finds the bits of the stages
+   before it gone, so no stage runs before the one after it. The claims of the stages before carry
+   our mark from before the first bit goes: a worker that dies in between is known by its own claim,
+   or, once that is freed, by the reserved word; and whoever recovers their last owner sees that
+   they are no longer its. The first stage's is freed last, so up to that store nobody can begin
+   again. */
 DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
@@ -16467,12 +16457,6 @@ DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, u
         dlpi_owners_set(p, k, t, header, freed);
     dlpi_owners_set(p, first, t, header, freed);
     dlpi_rescan(p, first, last);
-}
-
-/* Send batch b, claimed by the stage of w and perhaps half changed by it, back. */
-DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
-    const dlpi_unit whole = {b, s, 0, 0, dlpi_slot_at(w->p, s)->count, false};
-    dlpi_rows_redo(w, &whole, UINT32_MAX);
 }
 
 /* ---- clocks, histograms and traces of workers ---- */
@@ -16695,7 +16679,8 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
             memset(at, 0, d->row_bytes);
             continue;
         }
-        dlpi_mark_clear(dlpi_mark(p, t->slot, f, row), at, d->row_bytes);
+        dlpi_mark_open(dlpi_mark(p, t->slot, f, row), d->row_bytes);
+        dlpi_mark_shut(dlpi_mark(p, t->slot, f, row), at, 0, d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
     }
 }
@@ -16982,11 +16967,6 @@ DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool 
     }
 }
 
-/* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
-static bool dlpi_program_ends(const dlpi_program *g) {
-    return g->n == 0 || (g->op[g->n - 1].how & DLPI_OP_LAST) != 0;
-}
-
 /* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
    if the stage works on all fields of an item from the first one on. */
 static dlpi_program *dlpi_program_of(const dlpi_stage *st) {
@@ -17185,19 +17165,12 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Set the lengths of the first n fields to those of the stages before, and others to 0. */
-static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
+/* Set the lengths of the first n fields to those of the stages before, and others to 0. The first
+   stage has no stage before it, whatever n is. */
+static inline void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
     if (dlpi_writes_first(w)) n = 0;
     for (uint32_t f = 0; f < w->p->items.n; f++)
         w->length[f] = f < n ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
-}
-
-/* Set the lengths that a row's callback finds: those of the stages before. It is to set those of
-   the fields that its stage adds. The first stage adds all of them, whatever scope.own says. */
-static inline void dlpi_row_lengths_given(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const uint32_t own = dlpi_writes_first(w) ? 0 : w->st->scope.own;
-    for (uint32_t f = 0; f < w->p->items.n; f++)
-        w->length[f] = f < own ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
 }
 
 /* Keep the lengths that a row's callback has set. Returns false if one of them is wrong. A wrong
@@ -17264,13 +17237,6 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
     }
 }
 
-/* Take back dlpi_rows_open for a row: the source has not taken the row. */
-static void dlpi_row_untouched(const dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_scope *scope = &w->st->scope;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_mark_back(dlpi_mark(w->p, s, f, row));
-}
-
 /* What a worker does for a row beside the call of its stage's callback. Questions take more time
    than an empty callback, so the code of rows is compiled apart for each of these. */
 enum {
@@ -17289,7 +17255,7 @@ static uint8_t dlpi_row_asked(const dlpi_worker *w) {
         return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
-    return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
+    return cells ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
 }
 
 /* Let the source set in the item what it has for the row's callback. Not inlined: the address of
@@ -17446,25 +17412,23 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
                    dlpi_item_of(w, &st->scope, row, index, pair != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
-    if (ask == DLPI_ASK_RAGGED) dlpi_row_lengths_given(w, t, row);
+    if (ask == DLPI_ASK_RAGGED) dlpi_item_lengths(w, t, row, st->scope.own);
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
-    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
-        return dlpi_row_wrong(w, t, row, rc);
-    if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
-    if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-    if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
-    if (ask == DLPI_ASK_RAGGED)
-        return DLPI_UNLIKELY(rc != 0 || !dlpi_row_lengths_kept(w, t, row))
-                   ? dlpi_row_more(w, t, row, rc)
-                   : DLPI_ROW_DONE;
-    if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
-        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY((st->held & DLPI_HELD_LENGTHS) != 0)) ||
-        (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(dlpi_row_kept(w))))
-        return dlpi_row_more(w, t, row, rc);
-    return DLPI_ROW_DONE;
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0))
+        rc = dlpi_fate_verdict(w, t->slot, row, fate);
+    if (ask != DLPI_ASK_ALL || DLPI_LIKELY(rc == 0)) {
+        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
+        rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
+        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    }
+    const bool more =
+        rc != 0 ||
+        (ask == DLPI_ASK_RAGGED ? !dlpi_row_lengths_kept(w, t, row) : dlpi_lengths_set(w)) ||
+        (ask != DLPI_ASK_NOTHING && ask != DLPI_ASK_RAGGED && dlpi_row_asks(w)) ||
+        (ask == DLPI_ASK_ALL && dlpi_row_kept(w));
+    return DLPI_UNLIKELY(more) ? dlpi_row_more(w, t, row, rc) : DLPI_ROW_DONE;
 }
 
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
@@ -17625,10 +17589,10 @@ DLPI_NOINLINE static void dlpi_unit_pairs(dlpi_worker *w, const dlpi_unit *t, vo
     dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_pair_call, tally);
 }
 
-/* Close the marks of ragged field f in the rows of a unit that are done. Rows that failed have
-   closed theirs, or leave them open. left: the last rows, which were not run. */
-static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
-                            uint32_t left) {
+/* Close the marks of ragged field f in the rows of a unit that are done (bits). Rows that failed
+   have closed theirs, or leave them open. left: the last rows, which were not run. */
+static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
+                             uint32_t left) {
     const dlpi_field *d = &w->p->items.at[f];
     const uint64_t unit = dlpi_row_bytes(d), room = d->row_bytes;
     const uint64_t *lengths = dlpi_slot_lengths(w->p, t->slot, f, 1);
@@ -17643,15 +17607,21 @@ static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     }
 }
 
+/* Do what dlpi_field_close does, in each ragged field that the stage works on. */
+static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t mask,
+                            uint32_t left) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        if (w->p->items.at[f].f.ragged) dlpi_field_close(w, t, f, mask, left);
+}
+
 /* Run all rows of a unit of which nothing is asked but their lengths. Bytes are cleared before the
    first row and after the last one. A memset between two copies, of a length that the processor
    cannot foretell, would keep the second copy's reads from starting early. */
 static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
-    const dlpi_scope *scope = &w->st->scope;
     dlpi_rows_open(w, t->slot, t->row, t->end);
     dlpi_unit_plain(w, t, DLPI_ASK_RAGGED, NULL, n);
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+    dlpi_unit_close(w, t, n->mask, n->left);
 }
 
 /* Run the rows of a unit that are more than a call of their callback. */
@@ -17928,7 +17898,6 @@ static uint32_t dlpi_many_call(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
 /* Run the rows of a unit of a stage that has a fetch_rows. It has no program if a field is
    ragged. */
 DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, void *tally) {
-    const dlpi_scope *scope = &w->st->scope;
     dlpi_tally *n = tally;
     if (w->asks != DLPI_ASK_RUNS) {
         dlpi_unit_pairs(w, t, tally);
@@ -17942,8 +17911,7 @@ DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, voi
         row = dlpi_many_call(w, t, row, n);
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
-    for (uint32_t f = scope->field; scope->ragged && f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+    if (w->st->scope.ragged) dlpi_unit_close(w, t, n->mask, n->left);
 }
 #endif /* DLPIPE_NO_RUNS */
 
@@ -18394,7 +18362,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
-        dlpi_batch_redo(w, t->slot, t->b);
+        dlpi_rows_redo(w, t, UINT32_MAX);
         return DLPI_WENT_BACK;
     }
 }
@@ -18741,7 +18709,7 @@ static void *dlpi_thread_worker(void *arg) {
      rows of another item stage, or given to another
      item by an idempotent one                          go back to fetch (dlpi_rows_redo)
      a batch in a collate, or in an idempotent map      its claim is freed
-     a batch in another map                             goes back (dlpi_batch_redo)
+     a batch in another map                             goes back (dlpi_rows_redo)
    A worker may also die between setting the last bit and closing the batch, between closing it and
    waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
    while it writes an error. So recovery closes each full batch. It lets every stage look again
@@ -18763,9 +18731,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 DLPI_COLD
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
-    if (running == 0 || running >> 32 != s) return false;
-    if (low == UINT32_MAX || row == UINT32_MAX) return low == row;
-    return row - first <= low >> 22;
+    const bool whole = low == UINT32_MAX || row == UINT32_MAX;
+    return running != 0 && running >> 32 == s && (whole ? low == row : row - first <= low >> 22);
 }
 
 /* Return the word (X2) of what the dead worker ran in slot t->slot as it died. If it had several
@@ -18802,11 +18769,11 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 /* True if one of these rows (bits) was given to another item, which fetch may not have seen yet. */
 DLPI_COLD
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
+    bool any = false;
     for (uint32_t r = t->row; r < t->end; r++)
-        if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
-            return true;
-    return false;
+        any |= (rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
+               dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0;
+    return any;
 }
 
 /* Note for the supervisor that the dead worker had this unit. ran: a callback ran on it. */
@@ -18827,10 +18794,12 @@ static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
 DLPI_COLD
 static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing) {
     const dlp_pipe *p = w->p;
-    if (!dlpi_is_item_stage(p, w->st)) return !dlpi_batch_in_place(w->st);
     /* its cells are given up once it has read what an earlier stage wrote for it */
-    return dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
-                                    ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
+    return !dlpi_is_item_stage(p, w->st)
+               ? !dlpi_batch_in_place(w->st)
+               : dlpi_writes_first(w) ||
+                     (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
+                      ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
 }
 
 /* Count the death of worker w for what its callback had: a row of t->slot, or the whole batch (row
@@ -18876,16 +18845,14 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     const bool items = dlpi_is_item_stage(p, w->st);
     const uint32_t missing = items ? dlpi_unit_missing(dlpi_done(words), t)
                                    : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
-    if (missing == 0) return; /* Y1 <- Y1 */
-    /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
+    /* Y1 <- Y1, then O1 <- O1: a later stage that sends rows back has marked the claim before it
+       took the bits */
+    if (missing == 0 || dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     dlpi_lost_note(why, dlpi_recover_ran(w, t, missing, why), t, missing);
     if (dlpi_recover_here(w, t, missing))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
-    else if (items)
-        dlpi_rows_redo(w, t, missing);
     else
-        dlpi_batch_redo(w, t->slot, t->b);
+        dlpi_rows_redo(w, t, items ? missing : UINT32_MAX);
 }
 
 /* Give up what the dead worker w had of batch b, in slot s, in stage k. That is its own stage, a
@@ -20670,13 +20637,15 @@ static void dlpi_row_show(const dlpi_worker *w, const dlpi_attempt *a) {
 }
 
 /* Free an attempt whose row is done, and set the row's done bit. n: 1, or 0 if nobody worked on
-   the row. */
-static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
+   the row. A row that passed this stage is not counted. Returns true. */
+static bool dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
     in->oldest_left |= a->gen == in->oldest;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
-    dlpi_row_done(w, &t, n);
+    dlpi_row_done(w, &t, n - w->passed);
+    w->passed = 0;
+    return true;
 }
 
 /* Make the worker's item that of the attempt, for the failure policies look at the worker's item.
@@ -20787,26 +20756,19 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     dlpi_unpoison(p, a->slot);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
-        dlpi_attempt_done(w, a, 0);
-        return true;
-    }
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot)))
+        return dlpi_attempt_done(w, a, 0);
     dlpi_attempt_load(w, a);
     if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
         dlpi_row_other(w, &t, a->row);
         dlpi_failure_forget(w);
-        dlpi_attempt_done(w, a, 1 - w->passed);
-        w->passed = 0;
-        return true;
+        return dlpi_attempt_done(w, a, 1);
     }
-    if (dlpi_row_get(w, &t, a->row)) {
-        dlpi_attempt_done(w, a, 1);
-        return true;
-    }
+    if (dlpi_row_get(w, &t, a->row)) return dlpi_attempt_done(w, a, 1);
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
-    dlpi_attempt_over(w, a, rc);
-    return true;
+    rc = dlpi_fate_verdict(w, a->slot, a->row, fate);
+    if (rc != 0) dlpi_attempt_over(w, a, rc);
+    return rc != 0;
 }
 
 /* Do not count `ns` for the requests of this record that are out. */
@@ -20863,7 +20825,8 @@ static void dlpi_row_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
 
 /* Take back what was prepared for a source that has no room. */
 static void dlpi_row_refused(dlpi_worker *w, const dlpi_attempt *a) {
-    if (w->p->items.any_ragged) dlpi_row_untouched(w, a->slot, a->row);
+    const dlpi_unit t = dlpi_attempt_unit(a);
+    dlpi_unit_close(w, &t, 0, 1);
 }
 
 static uint32_t dlpi_row_fate(const dlpi_worker *w, const dlpi_attempt *a) {
@@ -24022,16 +23985,11 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
-/* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
-   of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
-}
-
-/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
+/* Take cell c, which is off the list already, from its stream. It is free if its inputs are loaded
+   and no batch has rows of it. Else it waits to be free. */
 static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
-    dlpi_found_unlist(q, c, loaded);
+    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 
 /* Put box c of stream x, which is off its list, among those that wait to be free. If a worker may
@@ -24288,13 +24246,6 @@ static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64
     dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
 }
 
-/* Scheduler: copy from cell c how many records the reader put into it, and the number of the first
-   record. c is the first cell of its stream whose count is not taken. */
-static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
-    u->run = dlpi_input_at(p, c)->run;
-    u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
-}
-
 /* Scheduler: end stream x before its first cell whose count is not taken. This cell and all cells
    behind it leave the stream's list. */
 static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {
@@ -24373,18 +24324,14 @@ static uint64_t dlpi_boxes_least(uint64_t items, uint64_t window, uint64_t rows)
     return dlpi_sum(dlpi_times(w, 1 + (rows - 1) / window), rest < w ? rest : w);
 }
 
-/* Return the bytes behind the items of a cell for a grant in all boxes of a stream. */
-static uint64_t dlpi_grant_bytes(uint64_t boxes) {
-    return dlpi_sum(sizeof(dlpi_grant), dlpi_times(boxes, sizeof(uint32_t)));
-}
-
 /* Reserve room at the end of a cell for its grant, if the source has boxes and workers copy. one:
    bytes of the items of an input. */
 static void dlpi_boxes_place(dlpi_found *q, uint64_t one) {
     q->boxes.grant_at = 0;
     if (q->boxes.each == 0 || one <= DLPI_BOX_SELF) return;
     q->boxes.grant_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(q->boxes.grant_at, dlpi_grant_bytes(q->boxes.each));
+    q->d.max_part_bytes = dlpi_sum(dlpi_sum(q->boxes.grant_at, sizeof(dlpi_grant)),
+                                   dlpi_times(q->boxes.each, sizeof(uint32_t)));
 }
 
 static inline uint8_t *dlpi_box_bytes(const dlp_pipe *p, const dlpi_found *q, uint32_t c) {
@@ -24762,20 +24709,15 @@ static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
 
-/* Return how many inputs a stream with windows needs at once. */
-static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
+/* Return how many cells a stream needs, if rows are copied out of cells. */
+static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
     const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
     const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
     const uint64_t most = w + (look - 1 < w ? look - 1 : w);
     uint64_t need = dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+    if (q->plan.window == 0) return need;
     if (look <= q->plan.window && most < need) need = most;
     return q->plan.steps == 0 && each < need ? each : need;
-}
-
-/* Return how many cells a stream needs, if rows are copied out of cells. */
-static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.window) return dlpi_found_window_need(p, q);
-    return dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
 }
 
 /* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */
@@ -25029,7 +24971,7 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
    look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
    less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
-   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
+   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_need). */
 
 /* Fail the pipe with an error of the scheduler: no batch can follow. *e has the code and the words.
    name: of the node that the error names as its stage. An error of too few items names the first
@@ -25159,7 +25101,10 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
     const dlpi_input *cell = dlpi_input_at(p, c);
-    if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
+    if (q->arrivals != NULL) { /* the reader tells how many records it put there, and which */
+        u->run = cell->run;
+        u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
+    }
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
@@ -25435,35 +25380,25 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
 static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
-    const dlpi_stage *st = p->source_stage;
-    uint64_t sum = 0, n = 0, most;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        sum += ns;
-        n += ns != 0;
-    }
-    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    const uint64_t cost = dlpi_item_cost(p, p->source_stage, p->source_stage->n_workers);
+    const uint64_t most = cost == 0 ? 1 : DLPI_INPUT_RUN_NS / cost;
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->all->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
-    q->run_known = n > 0;
+    q->run_until = q->all->ahead.tickets + (cost == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = cost > 0;
 }
 
-/* Return how many inputs, of one pass, a new cell gets from this ordinal of stream s on. */
-static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
-    return q->run < left ? q->run : (uint32_t)left;
-}
-
-/* Append the free cell c to stream i's list, and have the stream's next inputs loaded into it. */
+/* Append the free cell c to stream i's list, and have the stream's next inputs, of one pass, loaded
+   into it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    const uint32_t run = dlpi_found_run(q, s, x->next);
+    const uint64_t s = q->cursors.first + i, each = dlpi_found_inputs(&q->plan, s);
+    const uint64_t left = each - x->next % each;
+    const uint32_t run = q->run < left ? q->run : (uint32_t)left;
     dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
+    if (q->plan.steps == 0 && x->next == each) {
         x->epoch++;
         x->next = 0;
     }
@@ -26878,18 +26813,22 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
-/* Copy the fields of an item of level l that lies tight at `from`. to: the item's place, where each
-   field has its declared size. */
-static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *from) {
-    const uint64_t *length = (const uint64_t *)(const void *)from;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->number_at, from + l->fs.n * 8u, 4);
-    from += dlpi_tight_head(l);
+/* Copy the used bytes of an item of level l. A place where items lie tight has the bytes of the
+   fields one behind the other; elsewhere each field has its declared size. Returns the bytes of the
+   item where it lies tight. */
+static uint64_t dlpi_item_move(const dlpi_level *l, uint8_t *to, bool to_tight, const uint8_t *from,
+                               bool from_tight) {
+    const uint64_t *length = (const uint64_t *)(const void *)from, head = l->fs.n * UINT64_C(8);
+    uint64_t tight = dlpi_tight_head(l);
+    memcpy(to, from, (size_t)head);
+    if (l->number_at > 0)
+        memcpy(to + (to_tight ? head : l->number_at), from + (from_tight ? head : l->number_at), 4);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to + l->at[f], from, n);
-        from += n;
+        memcpy(to + (to_tight ? tight : l->at[f]), from + (from_tight ? tight : l->at[f]), n);
+        tight += n;
     }
+    return tight;
 }
 
 /* Copy n items of the last level of q, a source whose items are copied into boxes. If a
@@ -26897,21 +26836,12 @@ static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *fro
    a time. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
-    if (q->max_bytes > 0) {
-        dlpi_tight_move(l, to, from);
-        return;
-    }
-    if (!l->fs.any_ragged) {
+    if (!l->fs.any_ragged) { /* so they do not lie tight */
         memcpy(to, from, (size_t)(n * l->bytes));
         return;
     }
-    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes) {
-        const uint64_t *length = (const uint64_t *)(const void *)from;
-        memcpy(to, from, l->fs.n * 8u);
-        for (uint32_t f = 0; f < l->fs.n; f++)
-            memcpy(to + l->at[f], from + l->at[f], dlpi_field_used(&l->fs.at[f], length[f]));
-        if (l->number_at > 0) memcpy(to + l->number_at, from + l->number_at, 4);
-    }
+    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes)
+        dlpi_item_move(l, to, false, from, q->max_bytes > 0);
 }
 
 /* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
@@ -26961,12 +26891,11 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
 
-/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
-   lengths at `to` are set to 0 first. */
+/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. */
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                  dlpi_item_arrays *by, bool fresh) {
+                                  dlpi_item_arrays *by) {
     dlpi_input_item(it, by, l->fs.n);
-    dlpi_input_lay(it, to, l, by, fresh);
+    dlpi_input_lay(it, to, l, by, false);
 }
 
 /* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
@@ -27023,7 +26952,7 @@ static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k
                            uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
-    dlpi_input_point(it, to, l, by, false);
+    dlpi_input_point(it, to, l, by);
     rc = dlpi_ops_go(w, &k, it, l->fs.at, dlpi_item_marks(to, l), true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
@@ -27037,23 +26966,11 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     return dlpi_level_from(w, l, l->program.op, it, to, by);
 }
 
-/* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
-   is over. */
-static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
-    dlpi_item_copy(l, l->fs.n, from, l + 1, to);
-    if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
-}
-
 /* Return the dataset of the item with this number, one of several. */
 static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
     const dlpi_of *d = x->of;
     while (index >= d->end && d + 1 < x->of + x->n_of) d++;
     return d;
-}
-
-/* Return the row that fetches the item with this number. */
-static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
-    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
 }
 
 /* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
@@ -27090,7 +27007,7 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
                                uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc = dlpi_read_took(w, dlpi_input_answer(w));
-    dlpi_input_point(it, to, l, by, false);
+    dlpi_input_point(it, to, l, by);
     if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
         dlpi_tails_close(k, it, l->fs.at, dlpi_item_marks(to, l));
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
@@ -27124,7 +27041,8 @@ DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *
 DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint64_t index, uint8_t *to,
                                 int rc) {
     if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, index);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+        w->note.row = x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
     return rc;
 }
 
@@ -27335,7 +27253,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     a->item = dlpi_input_given(w, x, cell);
     a->item.call = &a->note;
     if (later != NULL) {
-        dlpi_input_point(&a->item, to, l, &a->fields, false);
+        dlpi_input_point(&a->item, to, l, &a->fields);
         dlpi_op_point(&a->item, &l->program.op[later->op]);
         return false;
     }
@@ -27524,22 +27442,8 @@ DLPI_COLD static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seatin
     return first->next = in;
 }
 
-/* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
-   its last op was added. A kind that lays out its cells by itself might forget it. */
-DLPI_COLD static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
-    for (; f != NULL; f = f->next) {
-        const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
-        for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
-            if (!dlpi_program_ends(&l->program))
-                dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "",
-                            "the rows before \"%s\" are not laid out; this is a fault of dlpipe",
-                            st->name);
-    }
-}
-
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
 DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
-    for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
         uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
@@ -27569,7 +27473,6 @@ DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const d
    later fetches with seats. */
 DLPI_COLD static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
-    dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
@@ -27849,7 +27752,6 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
     const uint8_t *from = dlpi_line_place(b, l);
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
-    uint8_t *to;
     for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
     if (bytes > b->by->found.max_bytes) {
         b->full = true;
@@ -27860,16 +27762,7 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
                         bytes, b->by->found.max_bytes);
     }
     if (b->made++ == 0) *at = b->by->items_at;
-    to = b->items + *at;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
-    to += dlpi_tight_head(l);
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to, from + l->at[f], n);
-        to += n;
-    }
-    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    at[1] = dlpi_round_up(*at + dlpi_item_move(l, b->items + *at, true, from, false), 8);
     b->bytes = bytes;
     return 0;
 }
@@ -27888,10 +27781,11 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
    DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
-        uint8_t *to = dlpi_line_place(b, l + 1);
+        uint8_t *from = dlpi_line_place(b, l), *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+        if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes); /* the item is over */
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
@@ -28045,7 +27939,7 @@ static int dlpi_line_makes(dlpi_line *b, const dlpi_level *l, const dlp_item *gi
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
-    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields);
     dlpi_making_open(&m, b, l, given);
     return dlpi_line_expand(&m, l, &in);
 }
@@ -28102,7 +27996,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
     if (rc != 0) return rc;
     if (l->maker.expand == NULL) return b->made++, 0;
-    dlpi_input_point(&b->given, to, l, &b->fields, false);
+    dlpi_input_point(&b->given, to, l, &b->fields);
     rc = dlpi_line_expand(b->making, l, &b->given);
     dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     return rc;
@@ -28721,25 +28615,37 @@ static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) 
     return rc;
 }
 
-/* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. The bits of q grow
-   to those of the branch. Returns 0 or DLP_ERR_MEMORY. */
-static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint32_t l,
-                               uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    if (f->plan.weights && !dlpi_found_deal(&f->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
-    if (q->cursors.near_bits < f->cursors.near_bits) q->cursors.near_bits = f->cursors.near_bits;
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
+/* Set those values of the branches of source q that follow from the run: batch, seed, streams and
+   cursors. The bits of q's cursor grow to those of each branch. Returns 0 or a DLP_ERR code. It
+   fails if a branch has fewer inputs than there are streams. */
+static int dlpi_branches_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branches *j) {
+    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
+    for (uint32_t l = 0; l < j->n; l++) {
+        dlpi_branch *b = &j->at[l];
+        dlpi_found *f = &b->x.found;
+        uint8_t *bits = q->cursors.bits[l]; /* of an ordinal, and of a count of used items */
+        if (q->plan.streams > f->plan.n_inputs)
+            return dlpi_refuse(p, DLP_ERR_ARG, b->name, "streams",
+                               "streams is %" PRIu64 ", must be at most the number of inputs, "
+                               "%" PRIu64,
+                               q->plan.streams, f->plan.n_inputs);
+        f->plan.batch = q->plan.batch;
+        f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
+        f->plan.own_first = q->plan.own_first;
+        f->each = q->each;
+        if (f->plan.weights && !dlpi_found_deal(&f->plan))
+            return dlpi_no_memory(p, "weights", "dealing the parts");
+        bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+        bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+        f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+        f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
+        f->cursors.ordinal_bits = bits[0];
+        f->cursors.used_bits = bits[1];
+        if (q->cursors.near_bits < f->cursors.near_bits)
+            q->cursors.near_bits = f->cursors.near_bits;
+    }
     return DLP_OK;
 }
 
@@ -28829,6 +28735,34 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
     out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
                           dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
     return DLPI_BRANCH_BLOCKS;
+}
+
+/* Describe in `out` the heap memory of the branches of stage st, which has so many streams. base:
+   offset of j in the self of the stage. Returns the number of blocks. */
+DLPI_COLD static int dlpi_branches_each(const dlpi_branches *j, const dlpi_stage *st, size_t base,
+                                        uint64_t streams, dlpi_block *out) {
+    int n = 4;
+    out[0] =
+        (dlpi_block){base + offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
+    out[1] = (dlpi_block){base + offsetof(dlpi_branches, streams),
+                          dlpi_times(streams, sizeof *j->streams)};
+    out[2] = (dlpi_block){base + offsetof(dlpi_branches, drawn),
+                          dlpi_times(streams, j->most * sizeof *j->drawn)};
+    out[3] = dlpi_seats_block(&j->seats, st, base + offsetof(dlpi_branches, seats));
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    return n;
+}
+
+/* Let the branches of source q be its further lists, in their order. */
+DLPI_COLD static void dlpi_branches_link(dlpi_branches *j, dlpi_found *q) {
+    dlpi_found **next = &q->next;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_found *f = &j->at[k].x.found;
+        f->all = q;
+        f->name = j->at[k].name;
+        *next = f;
+        next = &f->next;
+    }
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
@@ -32578,14 +32512,16 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
-/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell. */
-static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
+/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell.
+   Returns true. */
+static bool dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     /* loaders wait for its cell */
     if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells, 1);
     dlpi_wake_consumer(p->ctl, b);
+    return true;
 }
 
 /* Return how many bytes of field f are copied for the batch in slot s. */
@@ -32645,10 +32581,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
          failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
-    if (slot->dbuf == DLPI_NO_SLOT) {
-        dlpi_transfer_ready(w, s, b);
-        return true;
-    }
+    if (slot->dbuf == DLPI_NO_SLOT) return dlpi_transfer_ready(w, s, b);
     state = dlpi_credit_held_look(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
@@ -32657,8 +32590,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
         return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
-    dlpi_transfer_ready(w, s, b);
-    return true;
+    return dlpi_transfer_ready(w, s, b);
 }
 
 /* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
@@ -32669,10 +32601,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->buffers, i = 0;
     if (p->stay != NULL) return dlpi_transfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
-    if (dlpi_slot_idle(p, s)) {
-        dlpi_transfer_ready(w, s, b);
-        return true;
-    }
+    if (dlpi_slot_idle(p, s)) return dlpi_transfer_ready(w, s, b);
     while (i < buffers && dlpi_credit_held_look(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
@@ -32715,8 +32644,7 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
                              w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         dlpi_transfer_learn(x, &k);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
-        dlpi_transfer_ready(w, k.slot, k.gen);
-        moved = true;
+        moved = dlpi_transfer_ready(w, k.slot, k.gen);
     }
     return moved;
 }
@@ -32912,7 +32840,6 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->buffers * p->batches.n;
     int rc = d->open ? d->open(d->user) : 0;
-    dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
     x->alone = st->w.num_workers > 0;
@@ -32929,9 +32856,7 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     }
     for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
         rc = d->alloc(d->user, p->lender->seam(p, i % p->batches.n), &x->seam[i]);
-    if (rc == 0) return DLP_OK;
-    dlpi_transfer_error(st, what, rc, &e);
-    return dlpi_pipe_fail(p, &e);
+    return rc == 0 ? DLP_OK : dlpi_transfer_refused(p, what, rc);
 }
 
 /* Free the device buffers, and close the device. All workers must have ended. If the device is not
@@ -32948,7 +32873,7 @@ DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
-    if (x->shared) x->shared = false;
+    x->shared = false;
     x->open = 0;
 }
 
@@ -33159,7 +33084,6 @@ static const dlpi_source_ops dlpi_keyed_source = {
     DLPI_SOURCE_AT_HAND,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
-    .agreed = dlpi_source_agreed,
 };
 
 /* Write the number of items into a state, in the place of the one that no dataset reaches. */
@@ -33378,7 +33302,6 @@ static const dlpi_source_ops dlpi_lists_source = {
     .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
-    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
@@ -33921,7 +33844,6 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
-    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     DLPI_SOURCE_BY_NUMBER,
     .params = DLPI_SOURCE_PARAMS,
@@ -34367,12 +34289,8 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
             q->plan.n_inputs = j->at[b].x.found.plan.n_inputs;
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
-    q->cursors.lists = j->n;
-    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
-    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
-        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
-    return rc;
+    q->cursors.used_bits = 0;
+    return dlpi_branches_lengths(p, q, j);
 }
 
 /* ---- cells ---- */
@@ -34382,22 +34300,18 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
-    dlpi_found **next = &q->next;
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
+    dlpi_branches_link(j, q);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        f->all = q;
         const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
-        f->name = j->at[k].name;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
         if (f->most_run > q->most_run) q->most_run = f->most_run;
         if (f->most_items > q->most_items) q->most_items = f->most_items;
         if (f->d.max_part_bytes > q->d.max_part_bytes) q->d.max_part_bytes = f->d.max_part_bytes;
         q->plan.shuffle_items |= f->plan.shuffle_items;
-        *next = f;
-        next = &f->next;
     }
     q->n_cells = (uint32_t)dlpi_branches_number(j, 0);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
@@ -34438,17 +34352,9 @@ DLPI_COLD static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
 DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st,
                                           dlpi_block *out) {
     const dlpi_branches *j = st->self;
-    const uint64_t streams = j->found.cursors.n;
-    int n = dlpi_found_blocks(p, st, out);
+    const int n = dlpi_found_blocks(p, st, out);
     out[1].bytes = dlpi_times(out[1].bytes, j->n + 1);
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, drawn),
-                            dlpi_times(streams, j->most * sizeof *j->drawn)};
-    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
-    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
-    return n;
+    return n + dlpi_branches_each(j, st, 0, j->found.cursors.n, out + n);
 }
 
 /* Set up the stage and its branches, once the region is mapped. Each branch gets its own cells and
@@ -34592,19 +34498,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
     if (rc != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
-    q->cursors.lists = j->n;
-    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
-    for (uint32_t b = 0; b < j->n; b++) {
-        const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
-        if (q->plan.streams > inputs)
-            return dlpi_refuse(p, DLP_ERR_ARG, j->at[b].name, "streams",
-                               "streams is %" PRIu64 ", must be at most the number of inputs, "
-                               "%" PRIu64,
-                               q->plan.streams, inputs);
-        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
-        if (rc != DLP_OK) return rc;
-    }
+    if ((rc = dlpi_branches_lengths(p, q, j)) != DLP_OK) return rc;
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
@@ -34620,19 +34514,16 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
    each branch's. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
-    dlpi_found *q = st->self, **next = &q->next;
+    dlpi_found *q = st->self;
     uint64_t cells;
     int rc = x->inner->check(p, st);
     if (rc != DLP_OK) return rc;
+    dlpi_branches_link(&x->j, q);
     for (uint32_t k = 0; k < x->j.n; k++) {
-        dlpi_found *f = &x->j.at[k].x.found;
+        const dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
-        f->all = q;
-        f->name = x->j.at[k].name;
         if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
             q->d.max_part_bytes = f->d.max_part_bytes;
-        *next = f;
-        next = &f->next;
     }
     cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
@@ -34690,12 +34581,6 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
     out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
     out[n++] =
-        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
-    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
-                            dlpi_times(streams, sizeof *x->j.streams)};
-    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.drawn),
-                            dlpi_times(streams, x->j.most * sizeof *x->j.drawn)};
-    out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, from),
                             dlpi_times(q->n_cells, x->j.most * sizeof *x->from)};
@@ -34704,10 +34589,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
-    out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
-    for (uint32_t k = 0; k < x->j.most; k++)
-        n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
-    return n;
+    return n + dlpi_branches_each(&x->j, st, at + offsetof(dlpi_joined, j), streams, out + n);
 }
 
 /* Set up the inner stage and its branches, once the region is mapped. Each branch gets its own

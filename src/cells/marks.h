@@ -120,12 +120,6 @@ static bool dlpi_marks_close(const dlpi_field *f, uint32_t n, void *const *data,
     return right;
 }
 
-/* Clear the ragged field that lies at `at`, whatever was written there. */
-static void dlpi_mark_clear(uint64_t *mark, uint8_t *at, uint64_t room) {
-    dlpi_mark_open(mark, room);
-    dlpi_mark_shut(mark, at, 0, room);
-}
-
 /* Take an open mark back: nothing was written since it was opened. */
 static void dlpi_mark_back(uint64_t *mark) {
     DLPI_STORE_RLX(mark, DLPI_LOAD_RLX(mark) & ~DLPI_MARK_OPEN); /* X3: our own */

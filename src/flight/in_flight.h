@@ -131,13 +131,15 @@ static void dlpi_row_show(const dlpi_worker *w, const dlpi_attempt *a) {
 }
 
 /* Free an attempt whose row is done, and set the row's done bit. n: 1, or 0 if nobody worked on
-   the row. */
-static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
+   the row. A row that passed this stage is not counted. Returns true. */
+static bool dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
     in->oldest_left |= a->gen == in->oldest;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
-    dlpi_row_done(w, &t, n);
+    dlpi_row_done(w, &t, n - w->passed);
+    w->passed = 0;
+    return true;
 }
 
 /* Make the worker's item that of the attempt, for the failure policies look at the worker's item.
@@ -248,26 +250,19 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     dlpi_unpoison(p, a->slot);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
-        dlpi_attempt_done(w, a, 0);
-        return true;
-    }
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot)))
+        return dlpi_attempt_done(w, a, 0);
     dlpi_attempt_load(w, a);
     if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
         dlpi_row_other(w, &t, a->row);
         dlpi_failure_forget(w);
-        dlpi_attempt_done(w, a, 1 - w->passed);
-        w->passed = 0;
-        return true;
+        return dlpi_attempt_done(w, a, 1);
     }
-    if (dlpi_row_get(w, &t, a->row)) {
-        dlpi_attempt_done(w, a, 1);
-        return true;
-    }
+    if (dlpi_row_get(w, &t, a->row)) return dlpi_attempt_done(w, a, 1);
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
-    dlpi_attempt_over(w, a, rc);
-    return true;
+    rc = dlpi_fate_verdict(w, a->slot, a->row, fate);
+    if (rc != 0) dlpi_attempt_over(w, a, rc);
+    return rc != 0;
 }
 
 /* Do not count `ns` for the requests of this record that are out. */
@@ -324,7 +319,8 @@ static void dlpi_row_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
 
 /* Take back what was prepared for a source that has no room. */
 static void dlpi_row_refused(dlpi_worker *w, const dlpi_attempt *a) {
-    if (w->p->items.any_ragged) dlpi_row_untouched(w, a->slot, a->row);
+    const dlpi_unit t = dlpi_attempt_unit(a);
+    dlpi_unit_close(w, &t, 0, 1);
 }
 
 static uint32_t dlpi_row_fate(const dlpi_worker *w, const dlpi_attempt *a) {

@@ -43,13 +43,6 @@ static void dlpi_arrivals_want(dlp_pipe *p, dlpi_arrivals *a, uint32_t c, uint64
     dlpi_credit_publish(&a->wanted, a->wanted + 1); /* Q4 -> Q4, B1 */
 }
 
-/* Scheduler: copy from cell c how many records the reader put into it, and the number of the first
-   record. c is the first cell of its stream whose count is not taken. */
-static void dlpi_arrivals_learn(dlp_pipe *p, dlpi_found_cell *u, uint32_t c) {
-    u->run = dlpi_input_at(p, c)->run;
-    u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
-}
-
 /* Scheduler: end stream x before its first cell whose count is not taken. This cell and all cells
    behind it leave the stream's list. */
 static void dlpi_arrivals_end(dlpi_found *q, dlpi_found_stream *x) {

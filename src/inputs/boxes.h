@@ -58,18 +58,14 @@ static uint64_t dlpi_boxes_least(uint64_t items, uint64_t window, uint64_t rows)
     return dlpi_sum(dlpi_times(w, 1 + (rows - 1) / window), rest < w ? rest : w);
 }
 
-/* Return the bytes behind the items of a cell for a grant in all boxes of a stream. */
-static uint64_t dlpi_grant_bytes(uint64_t boxes) {
-    return dlpi_sum(sizeof(dlpi_grant), dlpi_times(boxes, sizeof(uint32_t)));
-}
-
 /* Reserve room at the end of a cell for its grant, if the source has boxes and workers copy. one:
    bytes of the items of an input. */
 static void dlpi_boxes_place(dlpi_found *q, uint64_t one) {
     q->boxes.grant_at = 0;
     if (q->boxes.each == 0 || one <= DLPI_BOX_SELF) return;
     q->boxes.grant_at = dlpi_round_up(q->d.max_part_bytes, 64);
-    q->d.max_part_bytes = dlpi_sum(q->boxes.grant_at, dlpi_grant_bytes(q->boxes.each));
+    q->d.max_part_bytes = dlpi_sum(dlpi_sum(q->boxes.grant_at, sizeof(dlpi_grant)),
+                                   dlpi_times(q->boxes.each, sizeof(uint32_t)));
 }
 
 static inline uint8_t *dlpi_box_bytes(const dlp_pipe *p, const dlpi_found *q, uint32_t c) {

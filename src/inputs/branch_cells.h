@@ -40,25 +40,37 @@ static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) 
     return rc;
 }
 
-/* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. The bits of q grow
-   to those of the branch. Returns 0 or DLP_ERR_MEMORY. */
-static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint32_t l,
-                               uint8_t *bits) {
-    dlpi_found *f = &b->x.found;
-    f->plan.batch = q->plan.batch;
-    f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
-    f->plan.own_first = q->plan.own_first;
-    f->each = q->each;
-    if (f->plan.weights && !dlpi_found_deal(&f->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
-    bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
-    bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
-    f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
-    if (q->cursors.near_bits < f->cursors.near_bits) q->cursors.near_bits = f->cursors.near_bits;
-    f->cursors.ordinal_bits = bits[0];
-    f->cursors.used_bits = bits[1];
+/* Set those values of the branches of source q that follow from the run: batch, seed, streams and
+   cursors. The bits of q's cursor grow to those of each branch. Returns 0 or a DLP_ERR code. It
+   fails if a branch has fewer inputs than there are streams. */
+static int dlpi_branches_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branches *j) {
+    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
+    q->cursors.lists = j->n;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
+    for (uint32_t l = 0; l < j->n; l++) {
+        dlpi_branch *b = &j->at[l];
+        dlpi_found *f = &b->x.found;
+        uint8_t *bits = q->cursors.bits[l]; /* of an ordinal, and of a count of used items */
+        if (q->plan.streams > f->plan.n_inputs)
+            return dlpi_refuse(p, DLP_ERR_ARG, b->name, "streams",
+                               "streams is %" PRIu64 ", must be at most the number of inputs, "
+                               "%" PRIu64,
+                               q->plan.streams, f->plan.n_inputs);
+        f->plan.batch = q->plan.batch;
+        f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
+        f->plan.own_first = q->plan.own_first;
+        f->each = q->each;
+        if (f->plan.weights && !dlpi_found_deal(&f->plan))
+            return dlpi_no_memory(p, "weights", "dealing the parts");
+        bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
+        bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+        f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
+        f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
+        f->cursors.ordinal_bits = bits[0];
+        f->cursors.used_bits = bits[1];
+        if (q->cursors.near_bits < f->cursors.near_bits)
+            q->cursors.near_bits = f->cursors.near_bits;
+    }
     return DLP_OK;
 }
 
@@ -148,6 +160,34 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
     out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
                           dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
     return DLPI_BRANCH_BLOCKS;
+}
+
+/* Describe in `out` the heap memory of the branches of stage st, which has so many streams. base:
+   offset of j in the self of the stage. Returns the number of blocks. */
+DLPI_COLD static int dlpi_branches_each(const dlpi_branches *j, const dlpi_stage *st, size_t base,
+                                        uint64_t streams, dlpi_block *out) {
+    int n = 4;
+    out[0] =
+        (dlpi_block){base + offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
+    out[1] = (dlpi_block){base + offsetof(dlpi_branches, streams),
+                          dlpi_times(streams, sizeof *j->streams)};
+    out[2] = (dlpi_block){base + offsetof(dlpi_branches, drawn),
+                          dlpi_times(streams, j->most * sizeof *j->drawn)};
+    out[3] = dlpi_seats_block(&j->seats, st, base + offsetof(dlpi_branches, seats));
+    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, base, k, out + n);
+    return n;
+}
+
+/* Let the branches of source q be its further lists, in their order. */
+DLPI_COLD static void dlpi_branches_link(dlpi_branches *j, dlpi_found *q) {
+    dlpi_found **next = &q->next;
+    for (uint32_t k = 0; k < j->n; k++) {
+        dlpi_found *f = &j->at[k].x.found;
+        f->all = q;
+        f->name = j->at[k].name;
+        *next = f;
+        next = &f->next;
+    }
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more

@@ -54,7 +54,7 @@
    look <= window. Let w inputs be as many as `window` items may lie in. A stream lacks a row while
    less than `look` rows of its open window are left, which lie in at most min(look - 1, w) cells.
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
-   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
+   that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_need). */
 
 /* Fail the pipe with an error of the scheduler: no batch can follow. *e has the code and the words.
    name: of the node that the error names as its stage. An error of too few items names the first
@@ -184,7 +184,10 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
     const dlpi_input *cell = dlpi_input_at(p, c);
-    if (q->arrivals != NULL) dlpi_arrivals_learn(p, u, c);
+    if (q->arrivals != NULL) { /* the reader tells how many records it put there, and which */
+        u->run = cell->run;
+        u->ordinal = dlpi_input_indices(dlpi_input_at(p, c))[0];
+    }
     if (u->run == 0) return dlpi_arrivals_end(q, x), DLP_OK;
     const uint64_t left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t made = loaded ? u->run : cell->made;
@@ -460,35 +463,25 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
 static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
-    const dlpi_stage *st = p->source_stage;
-    uint64_t sum = 0, n = 0, most;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        sum += ns;
-        n += ns != 0;
-    }
-    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    const uint64_t cost = dlpi_item_cost(p, p->source_stage, p->source_stage->n_workers);
+    const uint64_t most = cost == 0 ? 1 : DLPI_INPUT_RUN_NS / cost;
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->all->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
-    q->run_known = n > 0;
+    q->run_until = q->all->ahead.tickets + (cost == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = cost > 0;
 }
 
-/* Return how many inputs, of one pass, a new cell gets from this ordinal of stream s on. */
-static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
-    return q->run < left ? q->run : (uint32_t)left;
-}
-
-/* Append the free cell c to stream i's list, and have the stream's next inputs loaded into it. */
+/* Append the free cell c to stream i's list, and have the stream's next inputs, of one pass, loaded
+   into it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    const uint32_t run = dlpi_found_run(q, s, x->next);
+    const uint64_t s = q->cursors.first + i, each = dlpi_found_inputs(&q->plan, s);
+    const uint64_t left = each - x->next % each;
+    const uint32_t run = q->run < left ? q->run : (uint32_t)left;
     dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
     x->next += run;
-    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
+    if (q->plan.steps == 0 && x->next == each) {
         x->epoch++;
         x->next = 0;
     }

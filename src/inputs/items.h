@@ -449,18 +449,22 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
-/* Copy the fields of an item of level l that lies tight at `from`. to: the item's place, where each
-   field has its declared size. */
-static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *from) {
-    const uint64_t *length = (const uint64_t *)(const void *)from;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->number_at, from + l->fs.n * 8u, 4);
-    from += dlpi_tight_head(l);
+/* Copy the used bytes of an item of level l. A place where items lie tight has the bytes of the
+   fields one behind the other; elsewhere each field has its declared size. Returns the bytes of the
+   item where it lies tight. */
+static uint64_t dlpi_item_move(const dlpi_level *l, uint8_t *to, bool to_tight, const uint8_t *from,
+                               bool from_tight) {
+    const uint64_t *length = (const uint64_t *)(const void *)from, head = l->fs.n * UINT64_C(8);
+    uint64_t tight = dlpi_tight_head(l);
+    memcpy(to, from, (size_t)head);
+    if (l->number_at > 0)
+        memcpy(to + (to_tight ? head : l->number_at), from + (from_tight ? head : l->number_at), 4);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to + l->at[f], from, n);
-        from += n;
+        memcpy(to + (to_tight ? tight : l->at[f]), from + (from_tight ? tight : l->at[f]), n);
+        tight += n;
     }
+    return tight;
 }
 
 /* Copy n items of the last level of q, a source whose items are copied into boxes. If a
@@ -468,21 +472,12 @@ static void dlpi_tight_move(const dlpi_level *l, uint8_t *to, const uint8_t *fro
    a time. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
-    if (q->max_bytes > 0) {
-        dlpi_tight_move(l, to, from);
-        return;
-    }
-    if (!l->fs.any_ragged) {
+    if (!l->fs.any_ragged) { /* so they do not lie tight */
         memcpy(to, from, (size_t)(n * l->bytes));
         return;
     }
-    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes) {
-        const uint64_t *length = (const uint64_t *)(const void *)from;
-        memcpy(to, from, l->fs.n * 8u);
-        for (uint32_t f = 0; f < l->fs.n; f++)
-            memcpy(to + l->at[f], from + l->at[f], dlpi_field_used(&l->fs.at[f], length[f]));
-        if (l->number_at > 0) memcpy(to + l->number_at, from + l->number_at, 4);
-    }
+    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes)
+        dlpi_item_move(l, to, false, from, q->max_bytes > 0);
 }
 
 /* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
@@ -532,12 +527,11 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
 
-/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
-   lengths at `to` are set to 0 first. */
+/* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. */
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                  dlpi_item_arrays *by, bool fresh) {
+                                  dlpi_item_arrays *by) {
     dlpi_input_item(it, by, l->fs.n);
-    dlpi_input_lay(it, to, l, by, fresh);
+    dlpi_input_lay(it, to, l, by, false);
 }
 
 /* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
@@ -594,7 +588,7 @@ static int dlpi_level_from(dlpi_worker *w, const dlpi_level *l, const dlpi_op *k
                            uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
-    dlpi_input_point(it, to, l, by, false);
+    dlpi_input_point(it, to, l, by);
     rc = dlpi_ops_go(w, &k, it, l->fs.at, dlpi_item_marks(to, l), true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
@@ -608,23 +602,11 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     return dlpi_level_from(w, l, l->program.op, it, to, by);
 }
 
-/* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
-   is over. */
-static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
-    dlpi_item_copy(l, l->fs.n, from, l + 1, to);
-    if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
-}
-
 /* Return the dataset of the item with this number, one of several. */
 static const dlpi_of *dlpi_of_index(const dlpi_expand *x, uint64_t index) {
     const dlpi_of *d = x->of;
     while (index >= d->end && d + 1 < x->of + x->n_of) d++;
     return d;
-}
-
-/* Return the row that fetches the item with this number. */
-static const dlpi_table_row *dlpi_input_row(const dlpi_expand *x, uint64_t index) {
-    return x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
 }
 
 /* Callback of the fetches of several datasets: call that of the item's dataset, which sees the
@@ -661,7 +643,7 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
                                uint8_t *to, dlpi_item_arrays *by) {
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc = dlpi_read_took(w, dlpi_input_answer(w));
-    dlpi_input_point(it, to, l, by, false);
+    dlpi_input_point(it, to, l, by);
     if (rc == 0 && (k->how & DLPI_OP_TAILS)) /* a wrong length is refused below */
         dlpi_tails_close(k, it, l->fs.at, dlpi_item_marks(to, l));
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
@@ -695,7 +677,8 @@ DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *
 DLPI_INLINE int dlpi_input_came(dlpi_worker *w, const dlpi_expand *x, uint64_t index, uint8_t *to,
                                 int rc) {
     if (rc == 0) rc = dlpi_item_ends(w, to, x->level);
-    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = dlpi_input_row(x, index);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+        w->note.row = x->n_of > 0 ? dlpi_of_index(x, index)->op.row : x->row;
     return rc;
 }
 

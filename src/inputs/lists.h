@@ -356,16 +356,11 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
-/* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
-   of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
-}
-
-/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
+/* Take cell c, which is off the list already, from its stream. It is free if its inputs are loaded
+   and no batch has rows of it. Else it waits to be free. */
 static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
-    dlpi_found_unlist(q, c, loaded);
+    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 
 /* Put box c of stream x, which is off its list, among those that wait to be free. If a worker may

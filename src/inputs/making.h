@@ -179,7 +179,6 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
     const uint8_t *from = dlpi_line_place(b, l);
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *at = (uint64_t *)(void *)b->items + b->made, bytes = b->bytes;
-    uint8_t *to;
     for (uint32_t f = 0; f < l->fs.n; f++) bytes += dlpi_field_used(&l->fs.at[f], length[f]);
     if (bytes > b->by->found.max_bytes) {
         b->full = true;
@@ -190,16 +189,7 @@ DLPI_NOINLINE static int dlpi_line_append(dlpi_line *b, const dlpi_level *l) {
                         bytes, b->by->found.max_bytes);
     }
     if (b->made++ == 0) *at = b->by->items_at;
-    to = b->items + *at;
-    memcpy(to, from, l->fs.n * 8u);
-    if (l->number_at > 0) memcpy(to + l->fs.n * 8u, from + l->number_at, 4);
-    to += dlpi_tight_head(l);
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        const size_t n = dlpi_field_used(&l->fs.at[f], length[f]);
-        memcpy(to, from + l->at[f], n);
-        to += n;
-    }
-    at[1] = dlpi_round_up((uint64_t)(to - b->items), 8);
+    at[1] = dlpi_round_up(*at + dlpi_item_move(l, b->items + *at, true, from, false), 8);
     b->bytes = bytes;
     return 0;
 }
@@ -218,10 +208,11 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
    DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
-        uint8_t *to = dlpi_line_place(b, l + 1);
+        uint8_t *from = dlpi_line_place(b, l), *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+        if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes); /* the item is over */
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
@@ -375,7 +366,7 @@ static int dlpi_line_makes(dlpi_line *b, const dlpi_level *l, const dlp_item *gi
     dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
-    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields);
     dlpi_making_open(&m, b, l, given);
     return dlpi_line_expand(&m, l, &in);
 }
@@ -432,7 +423,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     if (shows && rc == 0) dlpi_op_tells(b->w, l->row);
     if (rc != 0) return rc;
     if (l->maker.expand == NULL) return b->made++, 0;
-    dlpi_input_point(&b->given, to, l, &b->fields, false);
+    dlpi_input_point(&b->given, to, l, &b->fields);
     rc = dlpi_line_expand(b->making, l, &b->given);
     dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     return rc;

@@ -174,20 +174,15 @@ static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
 
-/* Return how many inputs a stream with windows needs at once. */
-static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
+/* Return how many cells a stream needs, if rows are copied out of cells. */
+static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
     const uint64_t look = dlpi_found_look(p, q), each = dlpi_found_most_inputs(&q->plan);
     const uint64_t w = dlpi_found_lie_in(q, q->plan.window);
     const uint64_t most = w + (look - 1 < w ? look - 1 : w);
     uint64_t need = dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+    if (q->plan.window == 0) return need;
     if (look <= q->plan.window && most < need) need = most;
     return q->plan.steps == 0 && each < need ? each : need;
-}
-
-/* Return how many cells a stream needs, if rows are copied out of cells. */
-static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.window) return dlpi_found_window_need(p, q);
-    return dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
 }
 
 /* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */

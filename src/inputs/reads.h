@@ -161,7 +161,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     a->item = dlpi_input_given(w, x, cell);
     a->item.call = &a->note;
     if (later != NULL) {
-        dlpi_input_point(&a->item, to, l, &a->fields, false);
+        dlpi_input_point(&a->item, to, l, &a->fields);
         dlpi_op_point(&a->item, &l->program.op[later->op]);
         return false;
     }
@@ -350,22 +350,8 @@ DLPI_COLD static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seatin
     return first->next = in;
 }
 
-/* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
-   its last op was added. A kind that lays out its cells by itself might forget it. */
-DLPI_COLD static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
-    for (; f != NULL; f = f->next) {
-        const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
-        for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
-            if (!dlpi_program_ends(&l->program))
-                dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "",
-                            "the rows before \"%s\" are not laid out; this is a fault of dlpipe",
-                            st->name);
-    }
-}
-
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
 DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
-    for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
         uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
@@ -395,7 +381,6 @@ DLPI_COLD static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const d
    later fetches with seats. */
 DLPI_COLD static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
-    dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 

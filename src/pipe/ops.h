@@ -59,7 +59,8 @@ typedef struct dlpi_source_ops {
     bool (*quiet)(dlp_pipe *p);
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* go on at a state that was checked */
     /* By the consumer: batch b, in slot s, is about to be delivered, or code rc in its place.
-       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b. */
+       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b.
+       NULL: rc is delivered. */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     void (*over)(dlp_pipe *p); /* by the consumer: an epoch is over. NULL: nothing is told of it */
     /* By a worker of the first stage. */

@@ -17,13 +17,7 @@ static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 /* ---- source ---- */
 
 static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD) { return true; }
-static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
-                              uint32_t s DLPI_UNREAD) {
-    return rc;
-}
-static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
-    return p->source->agreed != dlpi_source_agreed;
-}
+static inline bool dlpi_source_asks(const dlp_pipe *p) { return p->source->agreed != NULL; }
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
 DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,

@@ -32,7 +32,8 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
             memset(at, 0, d->row_bytes);
             continue;
         }
-        dlpi_mark_clear(dlpi_mark(p, t->slot, f, row), at, d->row_bytes);
+        dlpi_mark_open(dlpi_mark(p, t->slot, f, row), d->row_bytes);
+        dlpi_mark_shut(dlpi_mark(p, t->slot, f, row), at, 0, d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
     }
 }

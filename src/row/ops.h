@@ -65,11 +65,6 @@ DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool 
     }
 }
 
-/* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
-static bool dlpi_program_ends(const dlpi_program *g) {
-    return g->n == 0 || (g->op[g->n - 1].how & DLPI_OP_LAST) != 0;
-}
-
 /* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
    if the stage works on all fields of an item from the first one on. */
 static dlpi_program *dlpi_program_of(const dlpi_stage *st) {

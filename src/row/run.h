@@ -27,19 +27,12 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Set the lengths of the first n fields to those of the stages before, and others to 0. */
-static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
+/* Set the lengths of the first n fields to those of the stages before, and others to 0. The first
+   stage has no stage before it, whatever n is. */
+static inline void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t n) {
     if (dlpi_writes_first(w)) n = 0;
     for (uint32_t f = 0; f < w->p->items.n; f++)
         w->length[f] = f < n ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
-}
-
-/* Set the lengths that a row's callback finds: those of the stages before. It is to set those of
-   the fields that its stage adds. The first stage adds all of them, whatever scope.own says. */
-static inline void dlpi_row_lengths_given(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const uint32_t own = dlpi_writes_first(w) ? 0 : w->st->scope.own;
-    for (uint32_t f = 0; f < w->p->items.n; f++)
-        w->length[f] = f < own ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
 }
 
 /* Keep the lengths that a row's callback has set. Returns false if one of them is wrong. A wrong
@@ -106,13 +99,6 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
     }
 }
 
-/* Take back dlpi_rows_open for a row: the source has not taken the row. */
-static void dlpi_row_untouched(const dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_scope *scope = &w->st->scope;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_mark_back(dlpi_mark(w->p, s, f, row));
-}
-
 /* What a worker does for a row beside the call of its stage's callback. Questions take more time
    than an empty callback, so the code of rows is compiled apart for each of these. */
 enum {
@@ -131,7 +117,7 @@ static uint8_t dlpi_row_asked(const dlpi_worker *w) {
         return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
-    return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
+    return cells ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
 }
 
 /* Let the source set in the item what it has for the row's callback. Not inlined: the address of
@@ -288,25 +274,23 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
                    dlpi_item_of(w, &st->scope, row, index, pair != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
-    if (ask == DLPI_ASK_RAGGED) dlpi_row_lengths_given(w, t, row);
+    if (ask == DLPI_ASK_RAGGED) dlpi_item_lengths(w, t, row, st->scope.own);
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
-    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
-        return dlpi_row_wrong(w, t, row, rc);
-    if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
-    if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-    if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
-    if (ask == DLPI_ASK_RAGGED)
-        return DLPI_UNLIKELY(rc != 0 || !dlpi_row_lengths_kept(w, t, row))
-                   ? dlpi_row_more(w, t, row, rc)
-                   : DLPI_ROW_DONE;
-    if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
-        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY((st->held & DLPI_HELD_LENGTHS) != 0)) ||
-        (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(dlpi_row_kept(w))))
-        return dlpi_row_more(w, t, row, rc);
-    return DLPI_ROW_DONE;
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0))
+        rc = dlpi_fate_verdict(w, t->slot, row, fate);
+    if (ask != DLPI_ASK_ALL || DLPI_LIKELY(rc == 0)) {
+        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
+        rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
+        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    }
+    const bool more =
+        rc != 0 ||
+        (ask == DLPI_ASK_RAGGED ? !dlpi_row_lengths_kept(w, t, row) : dlpi_lengths_set(w)) ||
+        (ask != DLPI_ASK_NOTHING && ask != DLPI_ASK_RAGGED && dlpi_row_asks(w)) ||
+        (ask == DLPI_ASK_ALL && dlpi_row_kept(w));
+    return DLPI_UNLIKELY(more) ? dlpi_row_more(w, t, row, rc) : DLPI_ROW_DONE;
 }
 
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
@@ -467,10 +451,10 @@ DLPI_NOINLINE static void dlpi_unit_pairs(dlpi_worker *w, const dlpi_unit *t, vo
     dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_pair_call, tally);
 }
 
-/* Close the marks of ragged field f in the rows of a unit that are done. Rows that failed have
-   closed theirs, or leave them open. left: the last rows, which were not run. */
-static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
-                            uint32_t left) {
+/* Close the marks of ragged field f in the rows of a unit that are done (bits). Rows that failed
+   have closed theirs, or leave them open. left: the last rows, which were not run. */
+static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
+                             uint32_t left) {
     const dlpi_field *d = &w->p->items.at[f];
     const uint64_t unit = dlpi_row_bytes(d), room = d->row_bytes;
     const uint64_t *lengths = dlpi_slot_lengths(w->p, t->slot, f, 1);
@@ -485,15 +469,21 @@ static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     }
 }
 
+/* Do what dlpi_field_close does, in each ragged field that the stage works on. */
+static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t mask,
+                            uint32_t left) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        if (w->p->items.at[f].f.ragged) dlpi_field_close(w, t, f, mask, left);
+}
+
 /* Run all rows of a unit of which nothing is asked but their lengths. Bytes are cleared before the
    first row and after the last one. A memset between two copies, of a length that the processor
    cannot foretell, would keep the second copy's reads from starting early. */
 static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
-    const dlpi_scope *scope = &w->st->scope;
     dlpi_rows_open(w, t->slot, t->row, t->end);
     dlpi_unit_plain(w, t, DLPI_ASK_RAGGED, NULL, n);
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+    dlpi_unit_close(w, t, n->mask, n->left);
 }
 
 /* Run the rows of a unit that are more than a call of their callback. */

@@ -187,7 +187,6 @@ static uint32_t dlpi_many_call(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
 /* Run the rows of a unit of a stage that has a fetch_rows. It has no program if a field is
    ragged. */
 DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, void *tally) {
-    const dlpi_scope *scope = &w->st->scope;
     dlpi_tally *n = tally;
     if (w->asks != DLPI_ASK_RUNS) {
         dlpi_unit_pairs(w, t, tally);
@@ -201,6 +200,5 @@ DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, voi
         row = dlpi_many_call(w, t, row, n);
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
-    for (uint32_t f = scope->field; scope->ragged && f < scope->field + scope->n_fields; f++)
-        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+    if (w->st->scope.ragged) dlpi_unit_close(w, t, n->mask, n->left);
 }

@@ -397,13 +397,14 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t row
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
-   the slot and are done all over again. A whole batch goes back to the nearest stage that writes
-   its cell whole: the collate, or fetch. Bits first, then the claims, then the call to look again:
-   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one after it. The claims of the stages before carry our mark from before the first bit goes:
-   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
-   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
-   is freed last, so up to that store nobody can begin again. */
+   the slot and are done all over again. A whole batch (UINT32_MAX), perhaps half changed, goes back
+   to the nearest stage that writes its cell whole: the collate, or fetch. Bits first, then the
+   claims, then the call to look again: whoever reads a freed claim finds the bits of the stages
+   before it gone, so no stage runs before the one after it. The claims of the stages before carry
+   our mark from before the first bit goes: a worker that dies in between is known by its own claim,
+   or, once that is freed, by the reserved word; and whoever recovers their last owner sees that
+   they are no longer its. The first stage's is freed last, so up to that store nobody can begin
+   again. */
 DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
@@ -415,10 +416,4 @@ DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, u
         dlpi_owners_set(p, k, t, header, freed);
     dlpi_owners_set(p, first, t, header, freed);
     dlpi_rescan(p, first, last);
-}
-
-/* Send batch b, claimed by the stage of w and perhaps half changed by it, back. */
-DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
-    const dlpi_unit whole = {b, s, 0, 0, dlpi_slot_at(w->p, s)->count, false};
-    dlpi_rows_redo(w, &whole, UINT32_MAX);
 }

@@ -89,12 +89,8 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
             q->plan.n_inputs = j->at[b].x.found.plan.n_inputs;
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
-    q->cursors.lists = j->n;
-    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
-    for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
-        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
-    return rc;
+    q->cursors.used_bits = 0;
+    return dlpi_branches_lengths(p, q, j);
 }
 
 /* ---- cells ---- */
@@ -104,22 +100,18 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
-    dlpi_found **next = &q->next;
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
+    dlpi_branches_link(j, q);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        f->all = q;
         const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
-        f->name = j->at[k].name;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
         if (f->most_run > q->most_run) q->most_run = f->most_run;
         if (f->most_items > q->most_items) q->most_items = f->most_items;
         if (f->d.max_part_bytes > q->d.max_part_bytes) q->d.max_part_bytes = f->d.max_part_bytes;
         q->plan.shuffle_items |= f->plan.shuffle_items;
-        *next = f;
-        next = &f->next;
     }
     q->n_cells = (uint32_t)dlpi_branches_number(j, 0);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
@@ -160,17 +152,9 @@ DLPI_COLD static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
 DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st,
                                           dlpi_block *out) {
     const dlpi_branches *j = st->self;
-    const uint64_t streams = j->found.cursors.n;
-    int n = dlpi_found_blocks(p, st, out);
+    const int n = dlpi_found_blocks(p, st, out);
     out[1].bytes = dlpi_times(out[1].bytes, j->n + 1);
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, drawn),
-                            dlpi_times(streams, j->most * sizeof *j->drawn)};
-    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
-    for (uint32_t k = 0; k < j->most; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
-    return n;
+    return n + dlpi_branches_each(j, st, 0, j->found.cursors.n, out + n);
 }
 
 /* Set up the stage and its branches, once the region is mapped. Each branch gets its own cells and

@@ -88,19 +88,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
     if (rc != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
-    q->cursors.lists = j->n;
-    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
-    for (uint32_t b = 0; b < j->n; b++) {
-        const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
-        if (q->plan.streams > inputs)
-            return dlpi_refuse(p, DLP_ERR_ARG, j->at[b].name, "streams",
-                               "streams is %" PRIu64 ", must be at most the number of inputs, "
-                               "%" PRIu64,
-                               q->plan.streams, inputs);
-        rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
-        if (rc != DLP_OK) return rc;
-    }
+    if ((rc = dlpi_branches_lengths(p, q, j)) != DLP_OK) return rc;
     q->plan.n_inputs = dlpi_times(dlpi_joined_most(j), q->plan.streams);
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
@@ -116,19 +104,16 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
    each branch's. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
-    dlpi_found *q = st->self, **next = &q->next;
+    dlpi_found *q = st->self;
     uint64_t cells;
     int rc = x->inner->check(p, st);
     if (rc != DLP_OK) return rc;
+    dlpi_branches_link(&x->j, q);
     for (uint32_t k = 0; k < x->j.n; k++) {
-        dlpi_found *f = &x->j.at[k].x.found;
+        const dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
-        f->all = q;
-        f->name = x->j.at[k].name;
         if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
             q->d.max_part_bytes = f->d.max_part_bytes;
-        *next = f;
-        next = &f->next;
     }
     cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
@@ -186,12 +171,6 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
     out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
     out[n++] =
-        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
-    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
-                            dlpi_times(streams, sizeof *x->j.streams)};
-    out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.drawn),
-                            dlpi_times(streams, x->j.most * sizeof *x->j.drawn)};
-    out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, cells), dlpi_times(q->n_cells, sizeof *x->cells)};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, from),
                             dlpi_times(q->n_cells, x->j.most * sizeof *x->from)};
@@ -200,10 +179,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
-    out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
-    for (uint32_t k = 0; k < x->j.most; k++)
-        n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
-    return n;
+    return n + dlpi_branches_each(&x->j, st, at + offsetof(dlpi_joined, j), streams, out + n);
 }
 
 /* Set up the inner stage and its branches, once the region is mapped. Each branch gets its own

@@ -184,7 +184,6 @@ static const dlpi_source_ops dlpi_lists_source = {
     .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
-    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,

@@ -527,7 +527,6 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
-    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     DLPI_SOURCE_BY_NUMBER,
     .params = DLPI_SOURCE_PARAMS,

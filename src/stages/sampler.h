@@ -142,7 +142,6 @@ static const dlpi_source_ops dlpi_keyed_source = {
     DLPI_SOURCE_AT_HAND,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
-    .agreed = dlpi_source_agreed,
 };
 
 /* Write the number of items into a state, in the place of the one that no dataset reaches. */

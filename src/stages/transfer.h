@@ -59,14 +59,16 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
-/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell. */
-static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
+/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell.
+   Returns true. */
+static bool dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     /* loaders wait for its cell */
     if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells, 1);
     dlpi_wake_consumer(p->ctl, b);
+    return true;
 }
 
 /* Return how many bytes of field f are copied for the batch in slot s. */
@@ -126,10 +128,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
          failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
-    if (slot->dbuf == DLPI_NO_SLOT) {
-        dlpi_transfer_ready(w, s, b);
-        return true;
-    }
+    if (slot->dbuf == DLPI_NO_SLOT) return dlpi_transfer_ready(w, s, b);
     state = dlpi_credit_held_look(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
@@ -138,8 +137,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
         return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
-    dlpi_transfer_ready(w, s, b);
-    return true;
+    return dlpi_transfer_ready(w, s, b);
 }
 
 /* Begin the copy of batch b in slot s if a device buffer is free. Returns true if the batch was
@@ -150,10 +148,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->buffers, i = 0;
     if (p->stay != NULL) return dlpi_transfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
-    if (dlpi_slot_idle(p, s)) {
-        dlpi_transfer_ready(w, s, b);
-        return true;
-    }
+    if (dlpi_slot_idle(p, s)) return dlpi_transfer_ready(w, s, b);
     while (i < buffers && dlpi_credit_held_look(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
@@ -196,8 +191,7 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
                              w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         dlpi_transfer_learn(x, &k);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
-        dlpi_transfer_ready(w, k.slot, k.gen);
-        moved = true;
+        moved = dlpi_transfer_ready(w, k.slot, k.gen);
     }
     return moved;
 }
@@ -393,7 +387,6 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     const dlp_device *d = &x->device;
     uint32_t n = (uint32_t)x->buffers * p->batches.n;
     int rc = d->open ? d->open(d->user) : 0;
-    dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
     x->alone = st->w.num_workers > 0;
@@ -410,9 +403,7 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     }
     for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
         rc = d->alloc(d->user, p->lender->seam(p, i % p->batches.n), &x->seam[i]);
-    if (rc == 0) return DLP_OK;
-    dlpi_transfer_error(st, what, rc, &e);
-    return dlpi_pipe_fail(p, &e);
+    return rc == 0 ? DLP_OK : dlpi_transfer_refused(p, what, rc);
 }
 
 /* Free the device buffers, and close the device. All workers must have ended. If the device is not
@@ -429,7 +420,7 @@ DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
-    if (x->shared) x->shared = false;
+    x->shared = false;
     x->open = 0;
 }
 

@@ -273,7 +273,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
         dlpi_clock_out(w, t->b, slot->epoch, 0);
-        dlpi_batch_redo(w, t->slot, t->b);
+        dlpi_rows_redo(w, t, UINT32_MAX);
         return DLPI_WENT_BACK;
     }
 }

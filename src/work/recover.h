@@ -14,7 +14,7 @@
      rows of another item stage, or given to another
      item by an idempotent one                          go back to fetch (dlpi_rows_redo)
      a batch in a collate, or in an idempotent map      its claim is freed
-     a batch in another map                             goes back (dlpi_batch_redo)
+     a batch in another map                             goes back (dlpi_rows_redo)
    A worker may also die between setting the last bit and closing the batch, between closing it and
    waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
    while it writes an error. So recovery closes each full batch. It lets every stage look again
@@ -34,9 +34,8 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
    cell of this number. */
 static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
     const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
-    if (running == 0 || running >> 32 != s) return false;
-    if (low == UINT32_MAX || row == UINT32_MAX) return low == row;
-    return row - first <= low >> 22;
+    const bool whole = low == UINT32_MAX || row == UINT32_MAX;
+    return running != 0 && running >> 32 == s && (whole ? low == row : row - first <= low >> 22);
 }
 
 /* Return the word (X2) of what the dead worker ran in slot t->slot as it died. If it had several
@@ -69,11 +68,11 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 
 /* True if one of these rows (bits) was given to another item, which fetch may not have seen yet. */
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
+    bool any = false;
     for (uint32_t r = t->row; r < t->end; r++)
-        if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
-            return true;
-    return false;
+        any |= (rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
+               dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0;
+    return any;
 }
 
 /* Note for the supervisor that the dead worker had this unit. ran: a callback ran on it. */
@@ -92,10 +91,12 @@ static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
    stages before it do so, too. missing: bits of its rows; of a batch 1. */
 static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing) {
     const dlp_pipe *p = w->p;
-    if (!dlpi_is_item_stage(p, w->st)) return !dlpi_batch_in_place(w->st);
     /* its cells are given up once it has read what an earlier stage wrote for it */
-    return dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
-                                    ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
+    return !dlpi_is_item_stage(p, w->st)
+               ? !dlpi_batch_in_place(w->st)
+               : dlpi_writes_first(w) ||
+                     (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
+                      ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
 }
 
 /* Count the death of worker w for what its callback had: a row of t->slot, or the whole batch (row
@@ -138,16 +139,14 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     const bool items = dlpi_is_item_stage(p, w->st);
     const uint32_t missing = items ? dlpi_unit_missing(dlpi_done(words), t)
                                    : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
-    if (missing == 0) return; /* Y1 <- Y1 */
-    /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
+    /* Y1 <- Y1, then O1 <- O1: a later stage that sends rows back has marked the claim before it
+       took the bits */
+    if (missing == 0 || dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     dlpi_lost_note(why, dlpi_recover_ran(w, t, missing, why), t, missing);
     if (dlpi_recover_here(w, t, missing))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
-    else if (items)
-        dlpi_rows_redo(w, t, missing);
     else
-        dlpi_batch_redo(w, t->slot, t->b);
+        dlpi_rows_redo(w, t, items ? missing : UINT32_MAX);
 }
 
 /* Give up what the dead worker w had of batch b, in slot s, in stage k. That is its own stage, a

@@ -693,7 +693,7 @@ proctype worker(byte g) {
         }
     :: d_step { me.pc == ROW_NEXT -> next_row() }
 #if FAILS > 0
-    /* dlpi_rows_redo, dlpi_batch_redo: the units of the stages before become ours first. So a death
+    /* dlpi_rows_redo: the units of the stages before become ours first. So a death
        on the way leaves a trace, and who buries their last owner sees that they are taken. */
     :: d_step { me.pc == BACK_OWN -> /* O1 */
             OWN(me.s, me.r, BACK_UNIT) = (me.b + 1) * 16 + g + 1;

@@ -474,7 +474,7 @@ proctype mapper(byte g) {
     :: d_step { me.pc == LOOK && !stop && MAPPABLE(2) -> me.b = 2; me.pc = READY }
 #endif
     :: d_step { me.pc == READY -> done[me.b] = seq[me.b]; ring_caller(); go(LOOK) } /* Y1 */
-    :: d_step { me.pc == READY && !back -> /* dlpi_batch_redo */
+    :: d_step { me.pc == READY && !back -> /* dlpi_rows_redo */
             back = 1;
             send_back(me.b);
             go(LOOK)
