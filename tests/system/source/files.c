@@ -805,6 +805,12 @@ static void files__bad_descs__name_the_field(void) {
 }
 
 /* What each worker reads into has a line of the plan, and is in its sum. */
+/* A decode of a pipe whose workers may run before the pipe is closed. */
+static int no_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
+    (void)user, (void)state, (void)item, (void)bytes, (void)n;
+    return 0;
+}
+
 static void files__plan__has_the_memory_of_workers(void) {
     dlp_files_desc desc = {.n_items = FILES,
                            .paths = (const char *const *)paths,
@@ -818,7 +824,7 @@ static void files__plan__has_the_memory_of_workers(void) {
         dlp_pipe *p = NULL;
         dlp_plan plan;
         int found = 0;
-        desc.decode = direct ? NULL : sums_decode;
+        desc.decode = direct ? NULL : no_decode;
         desc.max_bytes = direct ? 0 : 5 << 20;
         CHECK(dlp_files_open(&f, &desc, NULL) == DLP_OK);
         each = dlp_files_worker_bytes(f);
