@@ -17,6 +17,8 @@ typedef struct dlpi_level {
     uint64_t number_at; /* bytes from the beginning of an item to its number (dlp_batch.number); 0:
                            it has none */
     bool marked;        /* its items have marks behind their lengths */
+    bool spared; /* its items are cleared, and writes_all_bytes = 1 of their maker would leave that
+                    out */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
     uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
@@ -226,6 +228,8 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
             f = made + l->first;
             n = l->n;
         }
+        l->spared = i > 0 ? l[-1].maker.expand != NULL && !l[-1].maker.writes_all_bytes
+                          : !x->input.writes_all_bytes && x->n_fetched == n;
         rc = dlpi_level_places(p, st, l, f, n, numbered && i + 1 == x->n_levels);
     }
     return rc;
@@ -421,15 +425,40 @@ static uint32_t dlpi_item_number(const dlpi_expand *x, const uint8_t *bytes, uin
 
 /* Open the marks of the ragged fields of the item of level l at `to`, from field `first` on. clear:
    all fields from there on begin as zeros. */
-static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, bool clear) {
+static void dlpi_item_open(const dlpi_worker *w, uint8_t *to, const dlpi_level *l, uint32_t first,
+                           bool clear) {
     for (uint32_t f = first; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
-        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        uint8_t *at = to + l->at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none), from = 0;
+        if (DLPI_UNLIKELY(w->clears) && clear && d->f.ragged)
+            from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
         if (d->f.ragged)
-            dlpi_mark_begin(mark, to + l->at[f], d->row_bytes, clear);
+            dlpi_mark_begin(mark, at, d->row_bytes, clear);
+        else if (clear && DLPI_UNLIKELY(w->clears))
+            dlpi_clear_timed(w, d, at, d->row_bytes, 1, l->spared);
         else if (clear)
-            memset(to + l->at[f], 0, (size_t)d->row_bytes);
+            memset(at, 0, (size_t)d->row_bytes);
+        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, l->spared);
     }
+}
+
+/* Return the field with the most bytes, from field `first` on. */
+DLPI_COLD static const dlpi_field *dlpi_field_largest(const dlpi_fields *fs, uint32_t first) {
+    const dlpi_field *largest = &fs->at[first];
+    for (uint32_t f = first; f < fs->n; f++)
+        if (fs->at[f].row_bytes > largest->row_bytes) largest = &fs->at[f];
+    return largest;
+}
+
+/* Set `bytes` bytes at `at` to 0: of `rows` items of level l, the fields from `first` on. None of
+   them is ragged. */
+static inline void dlpi_items_zero(const dlpi_worker *w, const dlpi_level *l, uint32_t first,
+                                   uint8_t *at, uint64_t bytes, uint64_t rows) {
+    if (DLPI_UNLIKELY(w->clears))
+        dlpi_clear_timed(w, dlpi_field_largest(&l->fs, first), at, bytes, rows, l->spared);
+    else
+        memset(at, 0, (size_t)bytes);
 }
 
 /* Return the bytes that a field of an item has: if it is ragged, those of `length` rows, at most
@@ -487,8 +516,8 @@ static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *fro
 
 /* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
    Fields that end behind level l are left out. Further fields of `next` begin as zeros. */
-static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
-                           const dlpi_level *next, uint8_t *to) {
+static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n,
+                           const uint8_t *from, const dlpi_level *next, uint8_t *to) {
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *lengths = (uint64_t *)(void *)to, none;
     uint32_t k = 0;
@@ -502,15 +531,17 @@ static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
         k++;
     }
     if (k < next->fs.n && next->fs.any_ragged)
-        dlpi_item_open(to, next, k, true);
+        dlpi_item_open(w, to, next, k, true);
     else if (k < next->fs.n)
-        memset(to + next->at[k], 0, (size_t)(next->bytes - next->at[k]));
+        dlpi_items_zero(w, next, k, to + next->at[k], next->bytes - next->at[k], 1);
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
-static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c,
+                              uint8_t *to) {
     const dlpi_level *l = x->level;
-    dlpi_item_copy(l, x->n_fetched, dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made), l, to);
+    const uint8_t *from = dlpi_arrived_at(w->p, x, c, dlpi_input_at(w->p, c)->made);
+    dlpi_item_copy(w, l, x->n_fetched, from, l, to);
 }
 
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
@@ -541,13 +572,13 @@ DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l
 }
 
 /* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
-static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
+static inline void dlpi_input_zero(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
     else if (DLPI_UNLIKELY(l->fs.any_ragged != 0))
-        memset(to, 0, l->fs.n * 8u), dlpi_item_open(to, l, 0, true);
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open(w, to, l, 0, true);
     else
-        memset(to, 0, (size_t)l->bytes);
+        dlpi_items_zero(w, l, 0, to, l->bytes, 1);
 }
 
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
@@ -560,8 +591,8 @@ static inline int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs,
 }
 
 /* Open the marks of the item of level l at `to`, before a callback that may change the item. */
-static inline void dlpi_item_begins(uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) dlpi_item_open(to, l, 0, false);
+static inline void dlpi_item_begins(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) dlpi_item_open(w, to, l, 0, false);
 }
 
 /* Close the marks of the item of level l at `to` as they were: its source has not taken it. */
@@ -571,19 +602,36 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
         if (l->fs.at[f].f.ragged) dlpi_mark_back(dlpi_item_mark(to, l, f, &none));
 }
 
+/* Do what dlpi_item_close does, and time it for each field. data: the fields of the item. */
+DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                            void *const *data) {
+    const uint64_t *length = (const uint64_t *)(const void *)to;
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) continue;
+        const uint64_t from = dlpi_tails_timed(w, d, data[f], mark, &length[f], 1);
+        dlpi_marks_close(d, 1, &data[f], &length[f], mark);
+        dlpi_clear_note(w, d, from, false);
+    }
+}
+
 /* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
    Close its marks. The mark of a field whose length is wrong stays open. */
-static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
+static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
-                     dlpi_item_marks(to, l));
+    if (DLPI_UNLIKELY(w->clears))
+        dlpi_item_close_timed(w, to, l, data);
+    else
+        dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                         dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
    marks. Returns 0, or DLP_ERR_LENGTH. */
 static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) dlpi_item_close(to, l);
+    if (l->fs.any_ragged) dlpi_item_close(w, to, l);
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
 }
 
@@ -610,8 +658,8 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
    is over. */
-static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
-    dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+static void dlpi_level_end(const dlpi_worker *w, const dlpi_level *l, uint8_t *from, uint8_t *to) {
+    dlpi_item_copy(w, l, l->fs.n, from, l + 1, to);
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
 }
 
@@ -672,12 +720,12 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
 
 /* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
    show it. by: holds the addresses of the fields. */
-DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                                 dlpi_item_arrays *by, bool zero) {
+DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp_item *in,
+                                 uint8_t *to, dlpi_item_arrays *by, bool zero) {
     if (zero)
-        dlpi_input_zero(to, x->level);
+        dlpi_input_zero(w, to, x->level);
     else
-        dlpi_item_begins(to, x->level);
+        dlpi_item_begins(w, to, x->level);
     dlpi_input_lay(in, to, x->level, by, true);
 }
 
@@ -685,7 +733,7 @@ DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to
    the worker tells whose callback runs. Returns the callback's result. */
 DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                 dlpi_item_arrays *by, bool zero, bool shows) {
-    dlpi_input_lays(x, in, to, by, zero);
+    dlpi_input_lays(w, x, in, to, by, zero);
     if (shows) dlpi_op_tells(w, x->row);
     return x->input.fetch(x->input.user, in);
 }
@@ -713,9 +761,9 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
     } else if (x->found.arrivals != NULL) {
-        dlpi_arrived_copy(w->p, x, c, to);
+        dlpi_arrived_copy(w, x, c, to);
     } else if (x->found.joins != NULL) {
-        dlpi_input_lays(x, in, to, by, zero);
+        dlpi_input_lays(w, x, in, to, by, zero);
         rc = x->found.joins->fetch(w, c, in);
     } else {
         rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);

@@ -199,7 +199,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         uint8_t *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_level_end(l, dlpi_line_place(b, l), to);
+        dlpi_level_end(b->w, l, dlpi_line_place(b, l), to);
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
@@ -271,16 +271,16 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         dlpi_making_steps(m);
         return;
     }
-    if (m->to->fs.any_ragged) dlpi_item_close(m->at, m->to); /* its lengths are checked later */
+    if (m->to->fs.any_ragged) dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
     m->line->made++, m->at += m->to->bytes;
 }
 
 /* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
    the fields that maps add begin as zeros. */
-static void dlpi_making_begins(uint8_t *to, const dlpi_level *l) {
+static void dlpi_making_begins(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
-    dlpi_item_begins(to, l);
-    if (l->n_made > 0) dlpi_item_open(to, l, l->n_made, true);
+    dlpi_item_begins(w, to, l);
+    if (l->n_made > 0) dlpi_item_open(w, to, l, l->n_made, true);
 }
 
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
@@ -291,7 +291,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making_pass(m);
     if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->at, to);
+    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->line->w, m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -610,7 +610,8 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
                op->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
-        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+        dlpi_items_zero(w, x->level, 0, b.cell + cell->made * x->one_bytes,
+                        (cell->run - cell->made) * x->one_bytes, cell->run - cell->made);
     b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
     if (w->shows) return dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true);
     return dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);

@@ -107,7 +107,17 @@ struct dlp_call {
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
+typedef struct dlpi_clears { /* the sample of what clearing costs: see >>impl-clears */
+    uint64_t ns, spared_ns;  /* of clears in it; of those that writes_all_bytes would leave out */
+    uint64_t usual_ns;       /* moving average of ns over the samples before */
+    uint64_t clock_ns;       /* what a reading of the clock takes */
+    uint32_t readings;       /* of the clock, for its clears */
+    uint32_t due, taken;     /* readings of the clock until the next one; samples so far */
+    const dlpi_field *field; /* the field that the block names; NULL: none */
+} dlpi_clears;
+
 typedef struct dlpi_worker_rare {
+    dlpi_clears clears;
     dlpi_parked parked[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
@@ -162,6 +172,7 @@ typedef struct dlpi_worker {
     bool shows;              /* it tells in block->op whose callback runs */
     bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
+    bool clears;             /* its clears are timed: this unit is a sample (>>impl-clears) */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */

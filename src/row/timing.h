@@ -78,6 +78,40 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
+#define DLPI_CLEARS_EVERY 16u /* readings of the clock from one sample of clears to the next */
+
+/* Let the next unit be a sample of what clearing costs, if one is due. The first samples come after
+   each other. There is none before each slot was used: the kernel maps its memory as it is cleared,
+   which is not the cost of clearing. */
+static void dlpi_clears_next(dlpi_worker *w) {
+    dlpi_clears *c = &w->rare->clears;
+    const uint64_t delivered = dlpi_credit_look(&w->p->ctl->delivered); /* V1 <- V1 */
+    if (delivered <= w->p->n_slots || ++c->due < c->taken) return;
+    const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
+    if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
+    if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
+    c->ns = c->spared_ns = 0;
+    c->readings = c->due = 0;
+    w->clears = true;
+    w->until_clock = 1;
+    w->last_ns = now + takes;
+}
+
+/* End a sample, a unit that took so long. Add it to the worker's block. If clearing took far longer
+   than usual, the worker has lost its core there, and the rest of that time does not count. */
+static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
+    dlpi_clears *c = &w->rare->clears;
+    const uint64_t clock = c->readings * c->clock_ns, most = 8 * c->usual_ns + 1000;
+    const uint64_t lost = c->usual_ns > 0 && c->ns > most ? c->ns - most : 0;
+    w->clears = false;
+    ns -= ns < clock + lost ? ns : clock + lost;
+    c->ns -= lost;
+    c->usual_ns = c->usual_ns == 0 ? c->ns : (7 * c->usual_ns + c->ns) / 8;
+    dlpi_bump(&w->block->clear_of_ns, ns);
+    dlpi_bump(&w->block->clear_ns, c->ns);
+    dlpi_bump(&w->block->clear_spared_ns, c->spared_ns < c->ns ? c->spared_ns : c->ns);
+}
+
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
    fortieth of the work. */
 DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
@@ -89,6 +123,7 @@ DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
+    dlpi_clears_next(w);
 }
 
 static inline void dlpi_clock_in(dlpi_worker *w) {
@@ -157,6 +192,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
+    if (w->clears) dlpi_clears_over(w, ns);
     ns /= w->units_untimed;
     w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
@@ -166,6 +202,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+    dlpi_clears_next(w);
 }
 
 /* Count a unit that is done. A last_ns of 0 means an inline worker in a call that is not timed. */
@@ -189,6 +226,8 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
+    if (w->clears) w->rare->clears.due = DLPI_CLEARS_EVERY; /* with the next unit */
+    w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);
 }
