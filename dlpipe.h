@@ -3463,12 +3463,12 @@ typedef struct dlp_stream_stats {
    in a ragged field behind the length of an item. The figures are estimates: workers time these
    clears in some units of their work. */
 typedef struct dlp_clear_stats {
-    uint64_t ns;       /* part of busy_ns; 0: nothing is cleared, or not known yet */
+    uint64_t ns;        /* part of busy_ns; 0: nothing is cleared, or not known yet */
     uint64_t spared_ns; /* part of ns that writes_all_bytes = 1 would leave out */
-    char field[32];    /* name of the field that takes most of this time; "": none */
-    uint64_t room;     /* bytes of this field in an item. Ragged: of the longest item */
-    uint64_t cleared;  /* mean bytes of it that are cleared for an item */
-    uint64_t used;     /* mean bytes of it that an item has */
+    char field[32];     /* name of the field that takes most of this time; "": none */
+    uint64_t room;      /* bytes of this field in an item. Ragged: of the longest item */
+    uint64_t cleared;   /* mean bytes of it that are cleared for an item */
+    uint64_t used;      /* mean bytes of it that an item has */
 } dlp_clear_stats;
 
 typedef struct dlp_stage_stats {
@@ -12974,9 +12974,9 @@ typedef struct dlpi_worker_block {
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
     uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
-    /* Its samples of what clearing costs (>>impl-clears): ns of the samples; of clears in them; of
-       clears that writes_all_bytes = 1 would leave out. Then the named field, its room, the weight
-       of its vote, and how many bytes of it were cleared and used in so many rows. */
+    /* Its samples of what clearing costs (>>impl-clears): ns of all work; of clears; of clears that
+       writes_all_bytes = 1 would leave out. Then the named field, its room, the weight of its vote,
+       and how many bytes of it were cleared and used in so many rows. */
     uint64_t clear_of_ns, clear_ns, clear_spared_ns;
     uint64_t clear_name[4], clear_room, clear_weight, clear_bytes, clear_used, clear_rows;
 } dlpi_worker_block;
@@ -13455,13 +13455,17 @@ struct dlp_call {
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
-typedef struct dlpi_clears { /* the sample of what clearing costs: see >>impl-clears */
-    uint64_t ns, spared_ns;  /* of clears in it; of those that writes_all_bytes would leave out */
-    uint64_t usual_ns;       /* moving average of ns over the samples before */
-    uint64_t clock_ns;       /* what a reading of the clock takes */
-    uint32_t readings;       /* of the clock, for its clears */
-    uint32_t due, taken;     /* readings of the clock until the next one; samples so far */
-    const dlpi_field *field; /* the field that the block names; NULL: none */
+typedef struct dlpi_clear_times { /* ns of a sample of what clearing costs (>>impl-clears) */
+    uint64_t of_ns, ns;           /* of all its work; of clears in it */
+    uint64_t spared_ns;           /* of clears that writes_all_bytes = 1 would leave out */
+} dlpi_clear_times;
+
+typedef struct dlpi_clears {
+    dlpi_clear_times now, held; /* the present sample; the one with the most ns so far */
+    uint64_t clock_ns;          /* what a reading of the clock takes */
+    uint32_t readings;          /* of the clock, for clears of the present sample */
+    uint32_t due, taken;        /* readings of the clock until the next sample; samples so far */
+    const dlpi_field *field;    /* the field that the block names; NULL: none */
 } dlpi_clears;
 
 typedef struct dlpi_worker_rare {
@@ -15136,8 +15140,9 @@ static void dlpi_marks_layout(dlp_pipe *p) {
    The library sets bytes to 0 before callbacks, and behind the bytes that they have written. This
    is a part of the time that a worker is busy. To time each clear would cost more than many clears.
    So a worker times the clears of a few units of its work, the samples (dlpi_clears_next). In a
-   sample w->clears is set. The worker's block has the sums of all its samples: clear_of_ns of work,
-   and clear_ns of it in clears.
+   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of
+   work, of which clear_ns in clears. The sample with the longest clears is left out, for the worker
+   may have lost its core there.
    The block names the field that takes most of that time, by a weighted majority vote (Boyer and
    Moore, "MJRTY", 1981): time of the named field counts for it, and time of other fields counts
    against it. If nothing is left, the next field gets the name. */
@@ -15168,8 +15173,8 @@ DLPI_COLD static void dlpi_clear_note(const dlpi_worker *w, const dlpi_field *d,
     dlpi_worker_block *b = w->block;
     const uint64_t took = dlpi_now_ns() - from_ns, weight = b->clear_weight;
     const uint64_t ns = took > c->clock_ns ? took - c->clock_ns : 0;
-    c->ns += ns;
-    c->spared_ns += spared ? ns : 0;
+    c->now.ns += ns;
+    c->now.spared_ns += spared ? ns : 0;
     c->readings += 2;
     if (c->field != d && weight >= ns) {
         DLPI_STORE_RLX(&b->clear_weight, weight - ns);
@@ -16634,7 +16639,9 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
-#define DLPI_CLEARS_EVERY 16u /* readings of the clock from one sample of clears to the next */
+/* Readings of the clock from one sample of clears to the next: a prime, since items may be alike at
+   each second or eighth place. */
+#define DLPI_CLEARS_EVERY 17u
 
 /* Let the next unit be a sample of what clearing costs, if one is due. The first samples come after
    each other. There is none before each slot was used: the kernel maps its memory as it is cleared,
@@ -16646,26 +16653,25 @@ static void dlpi_clears_next(dlpi_worker *w) {
     const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
     if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
     if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
-    c->ns = c->spared_ns = 0;
+    c->now.ns = c->now.spared_ns = 0;
     c->readings = c->due = 0;
     w->clears = true;
     w->until_clock = 1;
     w->last_ns = now + takes;
 }
 
-/* End a sample, a unit that took so long. Add it to the worker's block. If clearing took far longer
-   than usual, the worker has lost its core there, and the rest of that time does not count. */
+/* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
+   held. */
 static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
     dlpi_clears *c = &w->rare->clears;
-    const uint64_t clock = c->readings * c->clock_ns, most = 8 * c->usual_ns + 1000;
-    const uint64_t lost = c->usual_ns > 0 && c->ns > most ? c->ns - most : 0;
+    const uint64_t clock = c->readings * c->clock_ns;
     w->clears = false;
-    ns -= ns < clock + lost ? ns : clock + lost;
-    c->ns -= lost;
-    c->usual_ns = c->usual_ns == 0 ? c->ns : (7 * c->usual_ns + c->ns) / 8;
-    dlpi_bump(&w->block->clear_of_ns, ns);
-    dlpi_bump(&w->block->clear_ns, c->ns);
-    dlpi_bump(&w->block->clear_spared_ns, c->spared_ns < c->ns ? c->spared_ns : c->ns);
+    c->now.of_ns = ns > clock + c->now.ns ? ns - clock : c->now.ns;
+    const dlpi_clear_times add = c->now.ns >= c->held.ns ? c->held : c->now;
+    if (c->now.ns >= c->held.ns) c->held = c->now;
+    dlpi_bump(&w->block->clear_of_ns, add.of_ns);
+    dlpi_bump(&w->block->clear_ns, add.ns);
+    dlpi_bump(&w->block->clear_spared_ns, add.spared_ns);
 }
 
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
@@ -18307,7 +18313,8 @@ static void dlpi_made_clear(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
         dlpi_mark_shut(mark, at, made->bytes, d->capacity);
     if (DLPI_LIKELY(from == 0)) return;
     dlpi_clear_note(w, d, from, false);
-    if (made != NULL) dlpi_clear_count(w, d, made->bytes, made->bytes, dlpi_slot_rows(w->p, t->slot));
+    if (made != NULL)
+        dlpi_clear_count(w, d, made->bytes, made->bytes, dlpi_slot_rows(w->p, t->slot));
 }
 
 /* Set *c to what a collate may use of batch t: its items, and its output fields, which are
@@ -27124,8 +27131,7 @@ static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
-static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c,
-                              uint8_t *to) {
+static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(w->p, x, c, dlpi_input_at(w->p, c)->made);
     dlpi_item_copy(w, l, x->n_fetched, from, l, to);
@@ -28150,7 +28156,8 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         dlpi_making_steps(m);
         return;
     }
-    if (m->to->fs.any_ragged) dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
+    if (m->to->fs.any_ragged)
+        dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
     m->line->made++, m->at += m->to->bytes;
 }
 
@@ -46520,10 +46527,10 @@ static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_cl
     /* statistics, here and below */
     const uint64_t of = DLPI_LOAD_RLX(&b->clear_of_ns), weight = DLPI_LOAD_RLX(&b->clear_weight);
     const uint64_t rows = DLPI_LOAD_RLX(&b->clear_rows);
-    const double busy = (double)DLPI_LOAD_RLX(&b->busy_ns);
     if (of == 0) return;
-    out->ns += (uint64_t)(busy * (double)DLPI_LOAD_RLX(&b->clear_ns) / (double)of);
-    out->spared_ns += (uint64_t)(busy * (double)DLPI_LOAD_RLX(&b->clear_spared_ns) / (double)of);
+    const double times = (double)DLPI_LOAD_RLX(&b->busy_ns) / (double)of;
+    out->ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
+    out->spared_ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
     if (weight <= *most || rows == 0) return;
     *most = weight;
     for (size_t i = 0; i < sizeof b->clear_name / 8; i++) {
@@ -48525,7 +48532,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
 /* Return which part of the busy time of a stage these ns of clearing are, 0..1. */
 DLPI_COLD
 static double dlpi_clears_share(const dlp_stage_stats *g, uint64_t ns) {
-    return g->busy_ns > 0 ? (double)ns / (double)g->busy_ns : 0;
+    return ns < g->busy_ns ? (double)ns / (double)g->busy_ns : ns > 0;
 }
 
 /* True if clearing is a large part of the busy time of a stage. */
@@ -48838,12 +48845,12 @@ enum {
       "many items/s.\n") \
     X(CLEARS, true, "Limit: clearing: {clears} % of the time of '{name}' goes into setting bytes " \
       "to 0, most of it for field '{cleared_field}': {cleared} for each item[ragged|, which uses " \
-      "{used} of a room of {room}].\n") \
+      "{used_bytes} of a room of {room}].\n") \
     X(CLEARS, 2 * z->spared_ns >= z->ns, "Change: set writes_all_bytes = 1 if the callback " \
       "writes all bytes of its fields[ragged|, of this one those of its length], or declare a " \
       "smaller '{cleared_field}'; that should give up to {rate_spared} items/s.\n") \
     X(CLEARS, behind, "Change: write no bytes behind the length of '{cleared_field}', as padding " \
-      "does: the whole room is cleared then. Or declare a smaller room (shape[0]).\n") \
+      "does: the whole room is cleared then. Or declare a smaller room (its shape).\n") \
     X(CLEARS, true, "Change: declare a smaller '{cleared_field}'[own_workers|, or raise " \
       "{field}]; no setting leaves this clearing out.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
@@ -49025,7 +49032,9 @@ enum {
     X(plan, bytes, s->plan_bytes) X(left_out_of_all, int, dlpi_all_left_out(s)) \
     X(owned, int, own[DLP_OUT_HELD]) X(capacity, int, own[DLP_OUT_CAPACITY]) \
     X(missed, int, own[DLP_OUT_MISSED]) X(waiting, int, x->lock.waits) \
-    X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used, bytes, z->used) \
+    X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used_bytes, bytes, z->used) \
+    X(clears, percent, dlpi_clears_share(g, z->ns)) \
+    X(spared, percent, dlpi_clears_share(g, z->spared_ns)) \
     X(rate_spared, of, dlpi_clears_rate(l, s, g)) X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
 
 /* Parts and means: a name, a form, two numbers of which the first is divided by the second. */
@@ -49034,7 +49043,6 @@ enum {
     X(steps, percent, s->step_ns, l->ns) X(starved, percent, g->starved_ns, l->ns) \
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
     X(cpu, percent, g->cpu_ns, g->busy_ns) \
-    X(clears, percent, z->ns, g->busy_ns) X(spared, percent, z->spared_ns, g->busy_ns) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
     X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
@@ -50820,7 +50828,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
         if (d->chunks.writes_all_bytes) continue;
         if (DLPI_UNLIKELY(l->w->clears))
-            dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count, true);
+            dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count,
+                             true);
         else
             memset(l->data[f], 0, l->c.count * bytes);
     }

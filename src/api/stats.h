@@ -59,12 +59,12 @@ typedef struct dlp_stream_stats {
    in a ragged field behind the length of an item. The figures are estimates: workers time these
    clears in some units of their work. */
 typedef struct dlp_clear_stats {
-    uint64_t ns;       /* part of busy_ns; 0: nothing is cleared, or not known yet */
+    uint64_t ns;        /* part of busy_ns; 0: nothing is cleared, or not known yet */
     uint64_t spared_ns; /* part of ns that writes_all_bytes = 1 would leave out */
-    char field[32];    /* name of the field that takes most of this time; "": none */
-    uint64_t room;     /* bytes of this field in an item. Ragged: of the longest item */
-    uint64_t cleared;  /* mean bytes of it that are cleared for an item */
-    uint64_t used;     /* mean bytes of it that an item has */
+    char field[32];     /* name of the field that takes most of this time; "": none */
+    uint64_t room;      /* bytes of this field in an item. Ragged: of the longest item */
+    uint64_t cleared;   /* mean bytes of it that are cleared for an item */
+    uint64_t used;      /* mean bytes of it that an item has */
 } dlp_clear_stats;
 
 typedef struct dlp_stage_stats {

@@ -6,8 +6,9 @@
    The library sets bytes to 0 before callbacks, and behind the bytes that they have written. This
    is a part of the time that a worker is busy. To time each clear would cost more than many clears.
    So a worker times the clears of a few units of its work, the samples (dlpi_clears_next). In a
-   sample w->clears is set. The worker's block has the sums of all its samples: clear_of_ns of work,
-   and clear_ns of it in clears.
+   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of
+   work, of which clear_ns in clears. The sample with the longest clears is left out, for the worker
+   may have lost its core there.
    The block names the field that takes most of that time, by a weighted majority vote (Boyer and
    Moore, "MJRTY", 1981): time of the named field counts for it, and time of other fields counts
    against it. If nothing is left, the next field gets the name. */
@@ -38,8 +39,8 @@ DLPI_COLD static void dlpi_clear_note(const dlpi_worker *w, const dlpi_field *d,
     dlpi_worker_block *b = w->block;
     const uint64_t took = dlpi_now_ns() - from_ns, weight = b->clear_weight;
     const uint64_t ns = took > c->clock_ns ? took - c->clock_ns : 0;
-    c->ns += ns;
-    c->spared_ns += spared ? ns : 0;
+    c->now.ns += ns;
+    c->now.spared_ns += spared ? ns : 0;
     c->readings += 2;
     if (c->field != d && weight >= ns) {
         DLPI_STORE_RLX(&b->clear_weight, weight - ns);

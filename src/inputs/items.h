@@ -537,8 +537,7 @@ static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
-static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c,
-                              uint8_t *to) {
+static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(w->p, x, c, dlpi_input_at(w->p, c)->made);
     dlpi_item_copy(w, l, x->n_fetched, from, l, to);

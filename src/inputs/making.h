@@ -271,7 +271,8 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         dlpi_making_steps(m);
         return;
     }
-    if (m->to->fs.any_ragged) dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
+    if (m->to->fs.any_ragged)
+        dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
     m->line->made++, m->at += m->to->bytes;
 }
 

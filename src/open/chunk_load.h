@@ -70,7 +70,8 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
         if (d->chunks.writes_all_bytes) continue;
         if (DLPI_UNLIKELY(l->w->clears))
-            dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count, true);
+            dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count,
+                             true);
         else
             memset(l->data[f], 0, l->c.count * bytes);
     }

@@ -107,13 +107,17 @@ struct dlp_call {
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
-typedef struct dlpi_clears { /* the sample of what clearing costs: see >>impl-clears */
-    uint64_t ns, spared_ns;  /* of clears in it; of those that writes_all_bytes would leave out */
-    uint64_t usual_ns;       /* moving average of ns over the samples before */
-    uint64_t clock_ns;       /* what a reading of the clock takes */
-    uint32_t readings;       /* of the clock, for its clears */
-    uint32_t due, taken;     /* readings of the clock until the next one; samples so far */
-    const dlpi_field *field; /* the field that the block names; NULL: none */
+typedef struct dlpi_clear_times { /* ns of a sample of what clearing costs (>>impl-clears) */
+    uint64_t of_ns, ns;           /* of all its work; of clears in it */
+    uint64_t spared_ns;           /* of clears that writes_all_bytes = 1 would leave out */
+} dlpi_clear_times;
+
+typedef struct dlpi_clears {
+    dlpi_clear_times now, held; /* the present sample; the one with the most ns so far */
+    uint64_t clock_ns;          /* what a reading of the clock takes */
+    uint32_t readings;          /* of the clock, for clears of the present sample */
+    uint32_t due, taken;        /* readings of the clock until the next sample; samples so far */
+    const dlpi_field *field;    /* the field that the block names; NULL: none */
 } dlpi_clears;
 
 typedef struct dlpi_worker_rare {

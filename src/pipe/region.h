@@ -277,9 +277,9 @@ typedef struct dlpi_worker_block {
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
     uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
-    /* Its samples of what clearing costs (>>impl-clears): ns of the samples; of clears in them; of
-       clears that writes_all_bytes = 1 would leave out. Then the named field, its room, the weight
-       of its vote, and how many bytes of it were cleared and used in so many rows. */
+    /* Its samples of what clearing costs (>>impl-clears): ns of all work; of clears; of clears that
+       writes_all_bytes = 1 would leave out. Then the named field, its room, the weight of its vote,
+       and how many bytes of it were cleared and used in so many rows. */
     uint64_t clear_of_ns, clear_ns, clear_spared_ns;
     uint64_t clear_name[4], clear_room, clear_weight, clear_bytes, clear_used, clear_rows;
 } dlpi_worker_block;

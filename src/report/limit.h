@@ -111,7 +111,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
 
 /* Return which part of the busy time of a stage these ns of clearing are, 0..1. */
 static double dlpi_clears_share(const dlp_stage_stats *g, uint64_t ns) {
-    return g->busy_ns > 0 ? (double)ns / (double)g->busy_ns : 0;
+    return ns < g->busy_ns ? (double)ns / (double)g->busy_ns : ns > 0;
 }
 
 /* True if clearing is a large part of the busy time of a stage. */

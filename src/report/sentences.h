@@ -98,12 +98,12 @@ enum {
       "many items/s.\n") \
     X(CLEARS, true, "Limit: clearing: {clears} % of the time of '{name}' goes into setting bytes " \
       "to 0, most of it for field '{cleared_field}': {cleared} for each item[ragged|, which uses " \
-      "{used} of a room of {room}].\n") \
+      "{used_bytes} of a room of {room}].\n") \
     X(CLEARS, 2 * z->spared_ns >= z->ns, "Change: set writes_all_bytes = 1 if the callback " \
       "writes all bytes of its fields[ragged|, of this one those of its length], or declare a " \
       "smaller '{cleared_field}'; that should give up to {rate_spared} items/s.\n") \
     X(CLEARS, behind, "Change: write no bytes behind the length of '{cleared_field}', as padding " \
-      "does: the whole room is cleared then. Or declare a smaller room (shape[0]).\n") \
+      "does: the whole room is cleared then. Or declare a smaller room (its shape).\n") \
     X(CLEARS, true, "Change: declare a smaller '{cleared_field}'[own_workers|, or raise " \
       "{field}]; no setting leaves this clearing out.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
@@ -285,7 +285,9 @@ enum {
     X(plan, bytes, s->plan_bytes) X(left_out_of_all, int, dlpi_all_left_out(s)) \
     X(owned, int, own[DLP_OUT_HELD]) X(capacity, int, own[DLP_OUT_CAPACITY]) \
     X(missed, int, own[DLP_OUT_MISSED]) X(waiting, int, x->lock.waits) \
-    X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used, bytes, z->used) \
+    X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used_bytes, bytes, z->used) \
+    X(clears, percent, dlpi_clears_share(g, z->ns)) \
+    X(spared, percent, dlpi_clears_share(g, z->spared_ns)) \
     X(rate_spared, of, dlpi_clears_rate(l, s, g)) X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
 
 /* Parts and means: a name, a form, two numbers of which the first is divided by the second. */
@@ -294,7 +296,6 @@ enum {
     X(steps, percent, s->step_ns, l->ns) X(starved, percent, g->starved_ns, l->ns) \
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
     X(cpu, percent, g->cpu_ns, g->busy_ns) \
-    X(clears, percent, z->ns, g->busy_ns) X(spared, percent, z->spared_ns, g->busy_ns) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
     X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \

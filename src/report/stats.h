@@ -88,10 +88,10 @@ static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_cl
     /* statistics, here and below */
     const uint64_t of = DLPI_LOAD_RLX(&b->clear_of_ns), weight = DLPI_LOAD_RLX(&b->clear_weight);
     const uint64_t rows = DLPI_LOAD_RLX(&b->clear_rows);
-    const double busy = (double)DLPI_LOAD_RLX(&b->busy_ns);
     if (of == 0) return;
-    out->ns += (uint64_t)(busy * (double)DLPI_LOAD_RLX(&b->clear_ns) / (double)of);
-    out->spared_ns += (uint64_t)(busy * (double)DLPI_LOAD_RLX(&b->clear_spared_ns) / (double)of);
+    const double times = (double)DLPI_LOAD_RLX(&b->busy_ns) / (double)of;
+    out->ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
+    out->spared_ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
     if (weight <= *most || rows == 0) return;
     *most = weight;
     for (size_t i = 0; i < sizeof b->clear_name / 8; i++) {

@@ -78,7 +78,9 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
-#define DLPI_CLEARS_EVERY 16u /* readings of the clock from one sample of clears to the next */
+/* Readings of the clock from one sample of clears to the next: a prime, since items may be alike at
+   each second or eighth place. */
+#define DLPI_CLEARS_EVERY 17u
 
 /* Let the next unit be a sample of what clearing costs, if one is due. The first samples come after
    each other. There is none before each slot was used: the kernel maps its memory as it is cleared,
@@ -90,26 +92,25 @@ static void dlpi_clears_next(dlpi_worker *w) {
     const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
     if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
     if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
-    c->ns = c->spared_ns = 0;
+    c->now.ns = c->now.spared_ns = 0;
     c->readings = c->due = 0;
     w->clears = true;
     w->until_clock = 1;
     w->last_ns = now + takes;
 }
 
-/* End a sample, a unit that took so long. Add it to the worker's block. If clearing took far longer
-   than usual, the worker has lost its core there, and the rest of that time does not count. */
+/* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
+   held. */
 static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
     dlpi_clears *c = &w->rare->clears;
-    const uint64_t clock = c->readings * c->clock_ns, most = 8 * c->usual_ns + 1000;
-    const uint64_t lost = c->usual_ns > 0 && c->ns > most ? c->ns - most : 0;
+    const uint64_t clock = c->readings * c->clock_ns;
     w->clears = false;
-    ns -= ns < clock + lost ? ns : clock + lost;
-    c->ns -= lost;
-    c->usual_ns = c->usual_ns == 0 ? c->ns : (7 * c->usual_ns + c->ns) / 8;
-    dlpi_bump(&w->block->clear_of_ns, ns);
-    dlpi_bump(&w->block->clear_ns, c->ns);
-    dlpi_bump(&w->block->clear_spared_ns, c->spared_ns < c->ns ? c->spared_ns : c->ns);
+    c->now.of_ns = ns > clock + c->now.ns ? ns - clock : c->now.ns;
+    const dlpi_clear_times add = c->now.ns >= c->held.ns ? c->held : c->now;
+    if (c->now.ns >= c->held.ns) c->held = c->now;
+    dlpi_bump(&w->block->clear_of_ns, add.of_ns);
+    dlpi_bump(&w->block->clear_ns, add.ns);
+    dlpi_bump(&w->block->clear_spared_ns, add.spared_ns);
 }
 
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a

@@ -38,7 +38,8 @@ static void dlpi_made_clear(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
         dlpi_mark_shut(mark, at, made->bytes, d->capacity);
     if (DLPI_LIKELY(from == 0)) return;
     dlpi_clear_note(w, d, from, false);
-    if (made != NULL) dlpi_clear_count(w, d, made->bytes, made->bytes, dlpi_slot_rows(w->p, t->slot));
+    if (made != NULL)
+        dlpi_clear_count(w, d, made->bytes, made->bytes, dlpi_slot_rows(w->p, t->slot));
 }
 
 /* Set *c to what a collate may use of batch t: its items, and its output fields, which are
