@@ -13464,7 +13464,7 @@ typedef struct dlpi_clears {
     dlpi_clear_times now, held; /* the present sample; the one with the most ns so far */
     uint64_t clock_ns;          /* what a reading of the clock takes */
     uint32_t readings;          /* of the clock, for clears of the present sample */
-    uint32_t due, taken;        /* readings of the clock until the next sample; samples so far */
+    uint32_t taken;             /* samples so far, at most DLPI_CLEARS_EVERY */
     const dlpi_field *field;    /* the field that the block names; NULL: none */
 } dlpi_clears;
 
@@ -13525,6 +13525,7 @@ typedef struct dlpi_worker {
     bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
     bool clears;             /* its clears are timed: this unit is a sample (>>impl-clears) */
+    uint32_t clears_due;     /* readings of the clock until the next sample */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
@@ -16639,33 +16640,44 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
-/* Readings of the clock from one sample of clears to the next: a prime, since items may be alike at
-   each second or eighth place. */
+/* Readings of the clock from one sample of clears to the next, at least: a prime, since items may be
+   alike at each second or eighth place. So many times as long as it took to time the clears of a
+   sample is the work up to the next one, at least. */
 #define DLPI_CLEARS_EVERY 17u
+#define DLPI_CLEARS_SHARE 256u
 
-/* Let the next unit be a sample of what clearing costs, if one is due. The first samples come after
-   each other. There is none before each slot was used: the kernel maps its memory as it is cleared,
-   which is not the cost of clearing. */
-static void dlpi_clears_next(dlpi_worker *w) {
+/* Let the next unit be a sample of what clearing costs. The first samples come after each other.
+   There is none before each slot was used: the kernel maps its memory as it is cleared, which is not
+   the cost of clearing. */
+DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
     dlpi_clears *c = &w->rare->clears;
-    const uint64_t delivered = dlpi_credit_look(&w->p->ctl->delivered); /* V1 <- V1 */
-    if (delivered <= w->p->n_slots || ++c->due < c->taken) return;
+    if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
     const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
     if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
     if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
     c->now.ns = c->now.spared_ns = 0;
-    c->readings = c->due = 0;
+    c->readings = 0;
     w->clears = true;
     w->until_clock = 1;
     w->last_ns = now + takes;
 }
 
+/* Begin a sample if one is due. */
+static inline void dlpi_clears_next(dlpi_worker *w) {
+    if (DLPI_LIKELY(w->clears_due > 0))
+        w->clears_due--;
+    else
+        dlpi_clears_begin(w);
+}
+
 /* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
    held. */
-static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
+DLPI_COLD static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
     dlpi_clears *c = &w->rare->clears;
-    const uint64_t clock = c->readings * c->clock_ns;
+    const uint64_t clock = c->readings * c->clock_ns, period = ns * w->clock_every + 1;
+    const uint64_t due = (2 * c->readings + 4) * (c->clock_ns + 10) * DLPI_CLEARS_SHARE / period;
     w->clears = false;
+    w->clears_due = due < c->taken ? c->taken : due < 65536 ? (uint32_t)due : 65536;
     c->now.of_ns = ns > clock + c->now.ns ? ns - clock : c->now.ns;
     const dlpi_clear_times add = c->now.ns >= c->held.ns ? c->held : c->now;
     if (c->now.ns >= c->held.ns) c->held = c->now;
@@ -16788,7 +16800,7 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
-    if (w->clears) w->rare->clears.due = DLPI_CLEARS_EVERY; /* with the next unit */
+    if (w->clears) w->clears_due = 0; /* the sample is not over: the next unit is one */
     w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);
@@ -27019,21 +27031,31 @@ static uint32_t dlpi_item_number(const dlpi_expand *x, const uint8_t *bytes, uin
 
 /* Open the marks of the ragged fields of the item of level l at `to`, from field `first` on. clear:
    all fields from there on begin as zeros. */
-static void dlpi_item_open(const dlpi_worker *w, uint8_t *to, const dlpi_level *l, uint32_t first,
-                           bool clear) {
+static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, bool clear) {
+    for (uint32_t f = first; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (d->f.ragged)
+            dlpi_mark_begin(mark, to + l->at[f], d->row_bytes, clear);
+        else if (clear)
+            memset(to + l->at[f], 0, (size_t)d->row_bytes);
+    }
+}
+
+/* Do what dlpi_item_open does to clear fields, in a sample (>>impl-clears). */
+DLPI_COLD static void dlpi_item_open_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                           uint32_t first) {
     for (uint32_t f = first; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
         uint8_t *at = to + l->at[f];
-        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none), from = 0;
-        if (DLPI_UNLIKELY(w->clears) && clear && d->f.ragged)
-            from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
-        if (d->f.ragged)
-            dlpi_mark_begin(mark, at, d->row_bytes, clear);
-        else if (clear && DLPI_UNLIKELY(w->clears))
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) {
             dlpi_clear_timed(w, d, at, d->row_bytes, 1, l->spared);
-        else if (clear)
-            memset(at, 0, (size_t)d->row_bytes);
-        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, l->spared);
+            continue;
+        }
+        const uint64_t from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
+        dlpi_mark_begin(mark, at, d->row_bytes, true);
+        dlpi_clear_note(w, d, from, l->spared);
     }
 }
 
@@ -27124,8 +27146,10 @@ static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n
         if (next->fs.any_ragged) lengths[k] = rows;
         k++;
     }
-    if (k < next->fs.n && next->fs.any_ragged)
-        dlpi_item_open(w, to, next, k, true);
+    if (k < next->fs.n && next->fs.any_ragged && DLPI_UNLIKELY(w->clears))
+        dlpi_item_open_timed(w, to, next, k);
+    else if (k < next->fs.n && next->fs.any_ragged)
+        dlpi_item_open(to, next, k, true);
     else if (k < next->fs.n)
         dlpi_items_zero(w, next, k, to + next->at[k], next->bytes - next->at[k], 1);
 }
@@ -27165,11 +27189,20 @@ DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l
 }
 
 /* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
-static inline void dlpi_input_zero(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
+static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
     else if (DLPI_UNLIKELY(l->fs.any_ragged != 0))
-        memset(to, 0, l->fs.n * 8u), dlpi_item_open(w, to, l, 0, true);
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open(to, l, 0, true);
+    else
+        memset(to, 0, (size_t)l->bytes);
+}
+
+/* Do what dlpi_input_zero does, in a sample. */
+DLPI_COLD static void dlpi_input_zero_timed(const dlpi_worker *w, uint8_t *to,
+                                            const dlpi_level *l) {
+    if (l->fs.any_ragged)
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open_timed(w, to, l, 0);
     else
         dlpi_items_zero(w, l, 0, to, l->bytes, 1);
 }
@@ -27184,8 +27217,8 @@ static inline int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs,
 }
 
 /* Open the marks of the item of level l at `to`, before a callback that may change the item. */
-static inline void dlpi_item_begins(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) dlpi_item_open(w, to, l, 0, false);
+static inline void dlpi_item_begins(uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) dlpi_item_open(to, l, 0, false);
 }
 
 /* Close the marks of the item of level l at `to` as they were: its source has not taken it. */
@@ -27315,10 +27348,12 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
    show it. by: holds the addresses of the fields. */
 DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp_item *in,
                                  uint8_t *to, dlpi_item_arrays *by, bool zero) {
-    if (zero)
-        dlpi_input_zero(w, to, x->level);
+    if (!zero)
+        dlpi_item_begins(to, x->level);
+    else if (DLPI_UNLIKELY(w->clears))
+        dlpi_input_zero_timed(w, to, x->level);
     else
-        dlpi_item_begins(w, to, x->level);
+        dlpi_input_zero(to, x->level);
     dlpi_input_lay(in, to, x->level, by, true);
 }
 
@@ -28018,7 +28053,7 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
-    bool writes_all;       /* the callback writes all bytes of its fields */
+    bool other;            /* dlpi_making_begins prepares the place of an item, not a mere clear */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_item_arrays fields;
@@ -28161,12 +28196,21 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     m->line->made++, m->at += m->to->bytes;
 }
 
-/* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
-   the fields that maps add begin as zeros. */
-static void dlpi_making_begins(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
-    dlpi_item_begins(w, to, l);
-    if (l->n_made > 0) dlpi_item_open(w, to, l, l->n_made, true);
+/* Prepare the place of the next item of a level of which the callback writes all bytes: only the
+   fields that maps add begin as zeros. In a sample (>>impl-clears) prepare that of any level. */
+DLPI_NOINLINE static void dlpi_making_begins(const dlpi_making *m) {
+    const dlpi_worker *w = m->line->w;
+    const dlpi_level *l = m->to;
+    if (!l[-1].maker.writes_all_bytes) {
+        dlpi_input_zero_timed(w, m->at, l);
+        return;
+    }
+    if (l->fs.any_ragged) memset(m->at, 0, l->fs.n * 8u);
+    dlpi_item_begins(m->at, l);
+    if (l->n_made > 0 && w->clears)
+        dlpi_item_open_timed(w, m->at, l, l->n_made);
+    else if (l->n_made > 0)
+        dlpi_item_open(m->at, l, l->n_made, true);
 }
 
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
@@ -28177,7 +28221,10 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making_pass(m);
     if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->line->w, m->at, to);
+    if (DLPI_UNLIKELY(m->other))
+        dlpi_making_begins(m);
+    else
+        dlpi_input_zero(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -28206,7 +28253,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.writes_all = l->maker.writes_all_bytes != 0;
+    m.other = l->maker.writes_all_bytes != 0 || b->w->clears;
     m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
               b->by->found.max_bytes > 0;
     m.given = given;

@@ -425,21 +425,31 @@ static uint32_t dlpi_item_number(const dlpi_expand *x, const uint8_t *bytes, uin
 
 /* Open the marks of the ragged fields of the item of level l at `to`, from field `first` on. clear:
    all fields from there on begin as zeros. */
-static void dlpi_item_open(const dlpi_worker *w, uint8_t *to, const dlpi_level *l, uint32_t first,
-                           bool clear) {
+static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, bool clear) {
+    for (uint32_t f = first; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (d->f.ragged)
+            dlpi_mark_begin(mark, to + l->at[f], d->row_bytes, clear);
+        else if (clear)
+            memset(to + l->at[f], 0, (size_t)d->row_bytes);
+    }
+}
+
+/* Do what dlpi_item_open does to clear fields, in a sample (>>impl-clears). */
+DLPI_COLD static void dlpi_item_open_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                           uint32_t first) {
     for (uint32_t f = first; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
         uint8_t *at = to + l->at[f];
-        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none), from = 0;
-        if (DLPI_UNLIKELY(w->clears) && clear && d->f.ragged)
-            from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
-        if (d->f.ragged)
-            dlpi_mark_begin(mark, at, d->row_bytes, clear);
-        else if (clear && DLPI_UNLIKELY(w->clears))
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) {
             dlpi_clear_timed(w, d, at, d->row_bytes, 1, l->spared);
-        else if (clear)
-            memset(at, 0, (size_t)d->row_bytes);
-        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, l->spared);
+            continue;
+        }
+        const uint64_t from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
+        dlpi_mark_begin(mark, at, d->row_bytes, true);
+        dlpi_clear_note(w, d, from, l->spared);
     }
 }
 
@@ -530,8 +540,10 @@ static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n
         if (next->fs.any_ragged) lengths[k] = rows;
         k++;
     }
-    if (k < next->fs.n && next->fs.any_ragged)
-        dlpi_item_open(w, to, next, k, true);
+    if (k < next->fs.n && next->fs.any_ragged && DLPI_UNLIKELY(w->clears))
+        dlpi_item_open_timed(w, to, next, k);
+    else if (k < next->fs.n && next->fs.any_ragged)
+        dlpi_item_open(to, next, k, true);
     else if (k < next->fs.n)
         dlpi_items_zero(w, next, k, to + next->at[k], next->bytes - next->at[k], 1);
 }
@@ -571,11 +583,20 @@ DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l
 }
 
 /* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
-static inline void dlpi_input_zero(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
+static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
     else if (DLPI_UNLIKELY(l->fs.any_ragged != 0))
-        memset(to, 0, l->fs.n * 8u), dlpi_item_open(w, to, l, 0, true);
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open(to, l, 0, true);
+    else
+        memset(to, 0, (size_t)l->bytes);
+}
+
+/* Do what dlpi_input_zero does, in a sample. */
+DLPI_COLD static void dlpi_input_zero_timed(const dlpi_worker *w, uint8_t *to,
+                                            const dlpi_level *l) {
+    if (l->fs.any_ragged)
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open_timed(w, to, l, 0);
     else
         dlpi_items_zero(w, l, 0, to, l->bytes, 1);
 }
@@ -590,8 +611,8 @@ static inline int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs,
 }
 
 /* Open the marks of the item of level l at `to`, before a callback that may change the item. */
-static inline void dlpi_item_begins(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) dlpi_item_open(w, to, l, 0, false);
+static inline void dlpi_item_begins(uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) dlpi_item_open(to, l, 0, false);
 }
 
 /* Close the marks of the item of level l at `to` as they were: its source has not taken it. */
@@ -721,10 +742,12 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
    show it. by: holds the addresses of the fields. */
 DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp_item *in,
                                  uint8_t *to, dlpi_item_arrays *by, bool zero) {
-    if (zero)
-        dlpi_input_zero(w, to, x->level);
+    if (!zero)
+        dlpi_item_begins(to, x->level);
+    else if (DLPI_UNLIKELY(w->clears))
+        dlpi_input_zero_timed(w, to, x->level);
     else
-        dlpi_item_begins(w, to, x->level);
+        dlpi_input_zero(to, x->level);
     dlpi_input_lay(in, to, x->level, by, true);
 }
 

@@ -133,7 +133,7 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
-    bool writes_all;       /* the callback writes all bytes of its fields */
+    bool other;            /* dlpi_making_begins prepares the place of an item, not a mere clear */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_item_arrays fields;
@@ -276,12 +276,21 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     m->line->made++, m->at += m->to->bytes;
 }
 
-/* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
-   the fields that maps add begin as zeros. */
-static void dlpi_making_begins(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
-    dlpi_item_begins(w, to, l);
-    if (l->n_made > 0) dlpi_item_open(w, to, l, l->n_made, true);
+/* Prepare the place of the next item of a level of which the callback writes all bytes: only the
+   fields that maps add begin as zeros. In a sample (>>impl-clears) prepare that of any level. */
+DLPI_NOINLINE static void dlpi_making_begins(const dlpi_making *m) {
+    const dlpi_worker *w = m->line->w;
+    const dlpi_level *l = m->to;
+    if (!l[-1].maker.writes_all_bytes) {
+        dlpi_input_zero_timed(w, m->at, l);
+        return;
+    }
+    if (l->fs.any_ragged) memset(m->at, 0, l->fs.n * 8u);
+    dlpi_item_begins(m->at, l);
+    if (l->n_made > 0 && w->clears)
+        dlpi_item_open_timed(w, m->at, l, l->n_made);
+    else if (l->n_made > 0)
+        dlpi_item_open(m->at, l, l->n_made, true);
 }
 
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
@@ -292,7 +301,10 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making_pass(m);
     if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->line->w, m->at, to);
+    if (DLPI_UNLIKELY(m->other))
+        dlpi_making_begins(m);
+    else
+        dlpi_input_zero(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -321,7 +333,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.writes_all = l->maker.writes_all_bytes != 0;
+    m.other = l->maker.writes_all_bytes != 0 || b->w->clears;
     m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
               b->by->found.max_bytes > 0;
     m.given = given;

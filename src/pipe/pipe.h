@@ -116,7 +116,7 @@ typedef struct dlpi_clears {
     dlpi_clear_times now, held; /* the present sample; the one with the most ns so far */
     uint64_t clock_ns;          /* what a reading of the clock takes */
     uint32_t readings;          /* of the clock, for clears of the present sample */
-    uint32_t due, taken;        /* readings of the clock until the next sample; samples so far */
+    uint32_t taken;             /* samples so far, at most DLPI_CLEARS_EVERY */
     const dlpi_field *field;    /* the field that the block names; NULL: none */
 } dlpi_clears;
 
@@ -177,6 +177,7 @@ typedef struct dlpi_worker {
     bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
     bool clears;             /* its clears are timed: this unit is a sample (>>impl-clears) */
+    uint32_t clears_due;     /* readings of the clock until the next sample */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */

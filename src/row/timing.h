@@ -78,33 +78,44 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
-/* Readings of the clock from one sample of clears to the next: a prime, since items may be alike at
-   each second or eighth place. */
+/* Readings of the clock from one sample of clears to the next, at least: a prime, since items may be
+   alike at each second or eighth place. So many times as long as it took to time the clears of a
+   sample is the work up to the next one, at least. */
 #define DLPI_CLEARS_EVERY 17u
+#define DLPI_CLEARS_SHARE 256u
 
-/* Let the next unit be a sample of what clearing costs, if one is due. The first samples come after
-   each other. There is none before each slot was used: the kernel maps its memory as it is cleared,
-   which is not the cost of clearing. */
-static void dlpi_clears_next(dlpi_worker *w) {
+/* Let the next unit be a sample of what clearing costs. The first samples come after each other.
+   There is none before each slot was used: the kernel maps its memory as it is cleared, which is not
+   the cost of clearing. */
+DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
     dlpi_clears *c = &w->rare->clears;
-    const uint64_t delivered = dlpi_credit_look(&w->p->ctl->delivered); /* V1 <- V1 */
-    if (delivered <= w->p->n_slots || ++c->due < c->taken) return;
+    if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
     const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
     if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
     if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
     c->now.ns = c->now.spared_ns = 0;
-    c->readings = c->due = 0;
+    c->readings = 0;
     w->clears = true;
     w->until_clock = 1;
     w->last_ns = now + takes;
 }
 
+/* Begin a sample if one is due. */
+static inline void dlpi_clears_next(dlpi_worker *w) {
+    if (DLPI_LIKELY(w->clears_due > 0))
+        w->clears_due--;
+    else
+        dlpi_clears_begin(w);
+}
+
 /* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
    held. */
-static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
+DLPI_COLD static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
     dlpi_clears *c = &w->rare->clears;
-    const uint64_t clock = c->readings * c->clock_ns;
+    const uint64_t clock = c->readings * c->clock_ns, period = ns * w->clock_every + 1;
+    const uint64_t due = (2 * c->readings + 4) * (c->clock_ns + 10) * DLPI_CLEARS_SHARE / period;
     w->clears = false;
+    w->clears_due = due < c->taken ? c->taken : due < 65536 ? (uint32_t)due : 65536;
     c->now.of_ns = ns > clock + c->now.ns ? ns - clock : c->now.ns;
     const dlpi_clear_times add = c->now.ns >= c->held.ns ? c->held : c->now;
     if (c->now.ns >= c->held.ns) c->held = c->now;
@@ -227,7 +238,7 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
-    if (w->clears) w->rare->clears.due = DLPI_CLEARS_EVERY; /* with the next unit */
+    if (w->clears) w->clears_due = 0; /* the sample is not over: the next unit is one */
     w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);
