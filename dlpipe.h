@@ -3633,6 +3633,8 @@ int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max,
    If workers wait for a lock that one of them holds, this is the limit. The line tells how many
    times longer items take for it. Only dlp_pipe_explain and dlp_monitor_explain know it: they ask
    /proc what the workers sleep for. /proc may refuse to tell another user.
+   If it takes three tenths of the time of the limiting stage to set bytes to 0, the first line tells
+   of that. It names the field that takes most of it, its room, and what items use of it.
    The limit is an average since the start. Only a lock, and an out that stops the pipe, are told
    as they are now.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
@@ -15141,12 +15143,12 @@ static void dlpi_marks_layout(dlp_pipe *p) {
    The library sets bytes to 0 before callbacks, and behind the bytes that they have written. This
    is a part of the time that a worker is busy. To time each clear would cost more than many clears.
    So a worker times the clears of a few units of its work, the samples (dlpi_clears_next). In a
-   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of
-   work, of which clear_ns in clears. The sample with the longest clears is left out, for the worker
-   may have lost its core there.
+   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of work, and
+   in it clear_ns of clears. The sample with the longest clears is left out, for the worker may have
+   lost its core there.
    The block names the field that takes most of that time, by a weighted majority vote (Boyer and
-   Moore, "MJRTY", 1981): time of the named field counts for it, and time of other fields counts
-   against it. If nothing is left, the next field gets the name. */
+   Moore, "MJRTY", 1981). Time of the named field counts for it. Time of other fields counts against
+   it. If nothing is left, the next field gets the name. */
 
 /* Name field d in the worker's block. */
 DLPI_COLD static void dlpi_clear_name(const dlpi_worker *w, const dlpi_field *d) {
@@ -16640,15 +16642,15 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
-/* Readings of the clock from one sample of clears to the next, at least: a prime, since items may be
-   alike at each second or eighth place. So many times as long as it took to time the clears of a
-   sample is the work up to the next one, at least. */
+/* Samples of what clearing costs (>>impl-clears). EVERY: readings of the clock between two of them,
+   at least. It is a prime, because items may be alike at each second or eighth place. SHARE: the
+   work between two samples takes at least so many times as long as their clocks. */
 #define DLPI_CLEARS_EVERY 17u
 #define DLPI_CLEARS_SHARE 256u
 
-/* Let the next unit be a sample of what clearing costs. The first samples come after each other.
-   There is none before each slot was used: the kernel maps its memory as it is cleared, which is not
-   the cost of clearing. */
+/* Let the next unit be a sample. The first samples come soon after each other. There is none until
+   each slot was used. Before that the kernel maps memory as it is cleared, which would count as
+   clearing. */
 DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
     dlpi_clears *c = &w->rare->clears;
     if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
@@ -48807,8 +48809,8 @@ static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s, uint64_t *slot
 enum {
     DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_PRODUCERS,
     DLPI_OF_ALONE, DLPI_OF_NONE, DLPI_OF_OUT, DLPI_OF_HANGS, DLPI_OF_LOCK, DLPI_OF_TURNS,
-    DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW, DLPI_OF_LONGEST,
-    DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
+    DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW,
+    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
     DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
     DLPI_OF_NOTE, DLPI_OF_REST
 };
@@ -48842,6 +48844,7 @@ enum {
                        s->cache_all_bytes / 8 <= s->cache_capacity; \
     const bool jumps = g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns; \
     const dlp_clear_stats *z = &g->clears; \
+    const double spared = dlpi_clears_share(g, z->spared_ns); \
     const bool behind = z->used < z->room && z->cleared / 2 > z->used; \
     const bool padded = tokens > 0 && (double)own[DLP_PACK_PADDING] >= 0.001 * (double)tokens; \
     const bool taken = l->used < 0.9 && l->cores > l->used; \
@@ -48954,10 +48957,9 @@ enum {
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
     X(BETTER, fetches && little, "Better: cache.bytes = {cache_all_bytes}, if there is memory: " \
       "later epochs then fetch nothing; {misses} % of the lookups miss now.\n") \
-    X(BETTER, (here && dlpi_clears_share(g, z->spared_ns) >= 0.1) || \
-      (x->told == DLPI_OF_PREFETCH && i == l->busiest && dlpi_clears_share(g, z->spared_ns) >= 0.3), \
-      "Better: writes_all_bytes = 1 in " \
-      "'{name}', if its callback writes all bytes. Setting them to 0 takes {spared} % of its " \
+    X(BETTER, (here && spared >= 0.1) || \
+      (x->told == DLPI_OF_PREFETCH && i == l->busiest && spared >= 0.3), "Better: " \
+      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 takes {spared} % of its " \
       "time, most of it for field '{cleared_field}' ({room}).\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
       "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
@@ -49081,8 +49083,8 @@ enum {
     X(missed, int, own[DLP_OUT_MISSED]) X(waiting, int, x->lock.waits) \
     X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used_bytes, bytes, z->used) \
     X(clears, percent, dlpi_clears_share(g, z->ns)) \
-    X(spared, percent, dlpi_clears_share(g, z->spared_ns)) \
-    X(rate_spared, of, dlpi_clears_rate(l, s, g)) X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
+    X(spared, percent, spared) X(rate_spared, of, dlpi_clears_rate(l, s, g)) \
+    X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
 
 /* Parts and means: a name, a form, two numbers of which the first is divided by the second. */
 #define DLPI_RATIOS(X) \

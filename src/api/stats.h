@@ -226,6 +226,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, /* needs: stats *
    If workers wait for a lock that one of them holds, this is the limit. The line tells how many
    times longer items take for it. Only dlp_pipe_explain and dlp_monitor_explain know it: they ask
    /proc what the workers sleep for. /proc may refuse to tell another user.
+   If it takes three tenths of the time of the limiting stage to set bytes to 0, the first line tells
+   of that. It names the field that takes most of it, its room, and what items use of it.
    The limit is an average since the start. Only a lock, and an out that stops the pipe, are told
    as they are now.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf

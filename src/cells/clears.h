@@ -6,12 +6,12 @@
    The library sets bytes to 0 before callbacks, and behind the bytes that they have written. This
    is a part of the time that a worker is busy. To time each clear would cost more than many clears.
    So a worker times the clears of a few units of its work, the samples (dlpi_clears_next). In a
-   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of
-   work, of which clear_ns in clears. The sample with the longest clears is left out, for the worker
-   may have lost its core there.
+   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of work, and
+   in it clear_ns of clears. The sample with the longest clears is left out, for the worker may have
+   lost its core there.
    The block names the field that takes most of that time, by a weighted majority vote (Boyer and
-   Moore, "MJRTY", 1981): time of the named field counts for it, and time of other fields counts
-   against it. If nothing is left, the next field gets the name. */
+   Moore, "MJRTY", 1981). Time of the named field counts for it. Time of other fields counts against
+   it. If nothing is left, the next field gets the name. */
 
 /* Name field d in the worker's block. */
 DLPI_COLD static void dlpi_clear_name(const dlpi_worker *w, const dlpi_field *d) {

@@ -13,8 +13,8 @@
 enum {
     DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_PRODUCERS,
     DLPI_OF_ALONE, DLPI_OF_NONE, DLPI_OF_OUT, DLPI_OF_HANGS, DLPI_OF_LOCK, DLPI_OF_TURNS,
-    DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW, DLPI_OF_LONGEST,
-    DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
+    DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW,
+    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
     DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
     DLPI_OF_NOTE, DLPI_OF_REST
 };
@@ -48,6 +48,7 @@ enum {
                        s->cache_all_bytes / 8 <= s->cache_capacity; \
     const bool jumps = g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns; \
     const dlp_clear_stats *z = &g->clears; \
+    const double spared = dlpi_clears_share(g, z->spared_ns); \
     const bool behind = z->used < z->room && z->cleared / 2 > z->used; \
     const bool padded = tokens > 0 && (double)own[DLP_PACK_PADDING] >= 0.001 * (double)tokens; \
     const bool taken = l->used < 0.9 && l->cores > l->used; \
@@ -160,10 +161,9 @@ enum {
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
     X(BETTER, fetches && little, "Better: cache.bytes = {cache_all_bytes}, if there is memory: " \
       "later epochs then fetch nothing; {misses} % of the lookups miss now.\n") \
-    X(BETTER, (here && dlpi_clears_share(g, z->spared_ns) >= 0.1) || \
-      (x->told == DLPI_OF_PREFETCH && i == l->busiest && dlpi_clears_share(g, z->spared_ns) >= 0.3), \
-      "Better: writes_all_bytes = 1 in " \
-      "'{name}', if its callback writes all bytes. Setting them to 0 takes {spared} % of its " \
+    X(BETTER, (here && spared >= 0.1) || \
+      (x->told == DLPI_OF_PREFETCH && i == l->busiest && spared >= 0.3), "Better: " \
+      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 takes {spared} % of its " \
       "time, most of it for field '{cleared_field}' ({room}).\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
       "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
@@ -287,8 +287,8 @@ enum {
     X(missed, int, own[DLP_OUT_MISSED]) X(waiting, int, x->lock.waits) \
     X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used_bytes, bytes, z->used) \
     X(clears, percent, dlpi_clears_share(g, z->ns)) \
-    X(spared, percent, dlpi_clears_share(g, z->spared_ns)) \
-    X(rate_spared, of, dlpi_clears_rate(l, s, g)) X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
+    X(spared, percent, spared) X(rate_spared, of, dlpi_clears_rate(l, s, g)) \
+    X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
 
 /* Parts and means: a name, a form, two numbers of which the first is divided by the second. */
 #define DLPI_RATIOS(X) \

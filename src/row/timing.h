@@ -78,15 +78,15 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
-/* Readings of the clock from one sample of clears to the next, at least: a prime, since items may be
-   alike at each second or eighth place. So many times as long as it took to time the clears of a
-   sample is the work up to the next one, at least. */
+/* Samples of what clearing costs (>>impl-clears). EVERY: readings of the clock between two of them,
+   at least. It is a prime, because items may be alike at each second or eighth place. SHARE: the
+   work between two samples takes at least so many times as long as their clocks. */
 #define DLPI_CLEARS_EVERY 17u
 #define DLPI_CLEARS_SHARE 256u
 
-/* Let the next unit be a sample of what clearing costs. The first samples come after each other.
-   There is none before each slot was used: the kernel maps its memory as it is cleared, which is not
-   the cost of clearing. */
+/* Let the next unit be a sample. The first samples come soon after each other. There is none until
+   each slot was used. Before that the kernel maps memory as it is cleared, which would count as
+   clearing. */
 DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
     dlpi_clears *c = &w->rare->clears;
     if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */

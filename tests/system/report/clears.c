@@ -284,13 +284,12 @@ static bool one_try(const expected *e, bool *quiet) {
         printf("%s: %.0f items/s\n", e->name, before);
         for (uint32_t i = 0; i < s.n_stages; i++)
             if (s.stages[i].busy_ns > 0)
-                printf(
-                    "  %s: busy %.3f s, cleared %.3f s, spared %.3f s, '%s' room %.0f cleared %.0f used %.0f\n",
-                    s.stages[i].name, (double)s.stages[i].busy_ns * 1e-9,
-                    (double)s.stages[i].clears.ns * 1e-9,
-                    (double)s.stages[i].clears.spared_ns * 1e-9, s.stages[i].clears.field,
-                    (double)s.stages[i].clears.room, (double)s.stages[i].clears.cleared,
-                    (double)s.stages[i].clears.used);
+                printf("  %s: busy %.3f s, clears %.3f s, spared %.3f s, '%s' %.0f: %.0f of %.0f\n",
+                       s.stages[i].name, (double)s.stages[i].busy_ns * 1e-9,
+                       (double)s.stages[i].clears.ns * 1e-9,
+                       (double)s.stages[i].clears.spared_ns * 1e-9, s.stages[i].clears.field,
+                       (double)s.stages[i].clears.room, (double)s.stages[i].clears.cleared,
+                       (double)s.stages[i].clears.used);
         printf("%s", text);
     }
     if (ok && e->change != NULL) {
