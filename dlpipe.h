@@ -94,23 +94,23 @@
    >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    The implementation:
    >>impl-decisions >>impl-system >>impl-platform >>impl-errors >>impl-windows >>impl-word-wait
-   >>impl-places >>impl-door >>impl-queues >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit
-   >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
-   >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
-   >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
-   >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
-   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes
-   >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch
-   >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs
-   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
-   >>impl-kinds >>impl-build >>impl-helps >>impl-placement >>impl-links >>impl-mapped >>impl-files
-   >>impl-part-files >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index
-   >>impl-index-turn >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source
-   >>impl-push-memory >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
-   >>impl-graph >>history >>licence
+   >>impl-places >>impl-door >>impl-queues >>impl-sleepers >>impl-claims >>impl-gather >>impl-
+   credit >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-
+   order >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region
+   >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
+   >>impl-cells >>impl-marks >>impl-clears >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-programs >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-
+   recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share
+   >>impl-subscriber >>impl-in-flight >>impl-seen >>impl-valid >>impl-dataset >>impl-chain
+   >>impl-inputs >>impl-arrivals >>impl-boxes >>impl-found >>impl-over >>impl-reads >>impl-
+   branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-
+   guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler
+   >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-helps
+   >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files >>impl-foreign
+   >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn >>impl-indexed
+   >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push >>impl-
+   pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
+   >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -3459,8 +3459,8 @@ typedef struct dlp_stream_stats {
                                       lightest, of the heaviest; 0: there are no weights */
 } dlp_stream_stats;
 
-/* What it costs a stage that the library sets bytes of fields to 0. It does so before callbacks, and
-   in a ragged field behind the length of an item. The figures are estimates: workers time these
+/* What it costs a stage that the library sets bytes of fields to 0. It does so before callbacks,
+   and in a ragged field behind the length of an item. The figures are estimates: workers time these
    clears in some units of their work. */
 typedef struct dlp_clear_stats {
     uint64_t ns;        /* part of busy_ns; 0: nothing is cleared, or not known yet */
@@ -3633,7 +3633,7 @@ int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max,
    If workers wait for a lock that one of them holds, this is the limit. The line tells how many
    times longer items take for it. Only dlp_pipe_explain and dlp_monitor_explain know it: they ask
    /proc what the workers sleep for. /proc may refuse to tell another user.
-   If it takes three tenths of the time of the limiting stage to set bytes to 0, the first line tells
+   If setting bytes to 0 takes three tenths of the time of the limiting stage, the first line tells
    of that. It names the field that takes most of it, its room, and what items use of it.
    The limit is an average since the start. Only a lock, and an out that stops the pipe, are told
    as they are now.
@@ -48810,9 +48810,9 @@ enum {
     DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_PRODUCERS,
     DLPI_OF_ALONE, DLPI_OF_NONE, DLPI_OF_OUT, DLPI_OF_HANGS, DLPI_OF_LOCK, DLPI_OF_TURNS,
     DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW,
-    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
-    DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
-    DLPI_OF_NOTE, DLPI_OF_REST
+    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING,
+    DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS,
+    DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
 };
 
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
@@ -48959,8 +48959,8 @@ enum {
       "later epochs then fetch nothing; {misses} % of the lookups miss now.\n") \
     X(BETTER, (here && spared >= 0.1) || \
       (x->told == DLPI_OF_PREFETCH && i == l->busiest && spared >= 0.3), "Better: " \
-      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 takes {spared} % of its " \
-      "time, most of it for field '{cleared_field}' ({room}).\n") \
+      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 " \
+      "takes {spared} % of its time, most of it for field '{cleared_field}' ({room}).\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
       "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
       "DLP_FETCH_THREADS)]. Its [inlined|callbacks|workers] compute {cpu} % of their time and " \

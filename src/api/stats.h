@@ -55,8 +55,8 @@ typedef struct dlp_stream_stats {
                                       lightest, of the heaviest; 0: there are no weights */
 } dlp_stream_stats;
 
-/* What it costs a stage that the library sets bytes of fields to 0. It does so before callbacks, and
-   in a ragged field behind the length of an item. The figures are estimates: workers time these
+/* What it costs a stage that the library sets bytes of fields to 0. It does so before callbacks,
+   and in a ragged field behind the length of an item. The figures are estimates: workers time these
    clears in some units of their work. */
 typedef struct dlp_clear_stats {
     uint64_t ns;        /* part of busy_ns; 0: nothing is cleared, or not known yet */
@@ -226,7 +226,7 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, /* needs: stats *
    If workers wait for a lock that one of them holds, this is the limit. The line tells how many
    times longer items take for it. Only dlp_pipe_explain and dlp_monitor_explain know it: they ask
    /proc what the workers sleep for. /proc may refuse to tell another user.
-   If it takes three tenths of the time of the limiting stage to set bytes to 0, the first line tells
+   If setting bytes to 0 takes three tenths of the time of the limiting stage, the first line tells
    of that. It names the field that takes most of it, its room, and what items use of it.
    The limit is an average since the start. Only a lock, and an out that stops the pipe, are told
    as they are now.

@@ -14,9 +14,9 @@ enum {
     DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_PRODUCERS,
     DLPI_OF_ALONE, DLPI_OF_NONE, DLPI_OF_OUT, DLPI_OF_HANGS, DLPI_OF_LOCK, DLPI_OF_TURNS,
     DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW,
-    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
-    DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
-    DLPI_OF_NOTE, DLPI_OF_REST
+    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING,
+    DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS,
+    DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
 };
 
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
@@ -163,8 +163,8 @@ enum {
       "later epochs then fetch nothing; {misses} % of the lookups miss now.\n") \
     X(BETTER, (here && spared >= 0.1) || \
       (x->told == DLPI_OF_PREFETCH && i == l->busiest && spared >= 0.3), "Better: " \
-      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 takes {spared} % of its " \
-      "time, most of it for field '{cleared_field}' ({room}).\n") \
+      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 " \
+      "takes {spared} % of its time, most of it for field '{cleared_field}' ({room}).\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
       "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
       "DLP_FETCH_THREADS)]. Its [inlined|callbacks|workers] compute {cpu} % of their time and " \
