@@ -94,22 +94,22 @@
    >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    The implementation:
    >>impl-decisions >>impl-system >>impl-platform >>impl-errors >>impl-windows >>impl-word-wait
-   >>impl-places >>impl-door >>impl-queues >>impl-sleepers >>impl-claims >>impl-gather >>impl-
-   credit >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-
-   order >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region
-   >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
-   >>impl-cells >>impl-marks >>impl-clears >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
-   >>impl-claim >>impl-programs >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-
-   recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share
-   >>impl-subscriber >>impl-in-flight >>impl-seen >>impl-valid >>impl-dataset >>impl-chain
-   >>impl-inputs >>impl-arrivals >>impl-boxes >>impl-found >>impl-over >>impl-reads >>impl-
-   branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-
-   guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler
-   >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-helps
-   >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files >>impl-foreign
-   >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn >>impl-indexed
-   >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push >>impl-
-   pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
+   >>impl-places >>impl-door >>impl-queues >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit
+   >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
+   >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
+   >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
+   >>impl-marks >>impl-clears >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim
+   >>impl-programs >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune
+   >>impl-state >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber
+   >>impl-in-flight >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs
+   >>impl-arrivals >>impl-boxes >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined
+   >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join
+   >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-helps >>impl-placement
+   >>impl-links >>impl-mapped >>impl-files >>impl-part-files >>impl-foreign >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn >>impl-indexed >>impl-lines
+   >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
    >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -15150,6 +15150,15 @@ static void dlpi_marks_layout(dlp_pipe *p) {
    Moore, "MJRTY", 1981). Time of the named field counts for it. Time of other fields counts against
    it. If nothing is left, the next field gets the name. */
 
+/* True if the worker's clears are timed now. */
+static inline bool dlpi_clears_timed(const dlpi_worker *w DLPI_UNREAD) {
+    bool timed = false;
+#ifndef DLPIPE_NO_STATS
+    timed = w->clears;
+#endif /* DLPIPE_NO_STATS */
+    return DLPI_UNLIKELY(timed);
+}
+
 /* Name field d in the worker's block. */
 DLPI_COLD static void dlpi_clear_name(const dlpi_worker *w, const dlpi_field *d) {
     dlpi_worker_block *b = w->block;
@@ -16651,7 +16660,7 @@ static void dlpi_clock_probe(dlpi_worker *w) {
 /* Let the next unit be a sample. The first samples come soon after each other. There is none until
    each slot was used. Before that the kernel maps memory as it is cleared, which would count as
    clearing. */
-DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
+DLPI_COLD DLPI_UNREAD static void dlpi_clears_begin(dlpi_worker *w) {
     dlpi_clears *c = &w->rare->clears;
     if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
     const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
@@ -16665,11 +16674,12 @@ DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
 }
 
 /* Begin a sample if one is due. */
-static inline void dlpi_clears_next(dlpi_worker *w) {
-    if (DLPI_LIKELY(w->clears_due > 0))
-        w->clears_due--;
-    else
-        dlpi_clears_begin(w);
+static inline void dlpi_clears_next(dlpi_worker *w DLPI_UNREAD) {
+#ifndef DLPIPE_NO_STATS
+    const bool due = w->clears_due == 0;
+    w->clears_due -= !due;
+    if (due) dlpi_clears_begin(w);
+#endif /* DLPIPE_NO_STATS */
 }
 
 /* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
@@ -16768,7 +16778,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
-    if (w->clears) dlpi_clears_over(w, ns);
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
     ns /= w->units_untimed;
     w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
@@ -16802,7 +16812,7 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
-    if (w->clears) w->clears_due = 0; /* the sample is not over: the next unit is one */
+    if (dlpi_clears_timed(w)) w->clears_due = 0; /* the sample is not over: the next unit is one */
     w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);
@@ -17322,7 +17332,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (!d->f.ragged) continue;
         uint64_t *mark = dlpi_mark(p, t->slot, f, row);
         const uint64_t from =
-            DLPI_UNLIKELY(w->clears) ? dlpi_tails_timed(w, d, w->data[f], mark, &n, 1) : 0;
+            dlpi_clears_timed(w) ? dlpi_tails_timed(w, d, w->data[f], mark, &n, 1) : 0;
         dlpi_mark_close(mark, w->data[f], n * dlpi_row_bytes(d), d->row_bytes);
         if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, false);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
@@ -17394,7 +17404,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &w->p->items.at[f];
         uint8_t *at = w->cell[f + scope->shift] + row * d->row_bytes;
-        if (DLPI_UNLIKELY(w->clears))
+        if (dlpi_clears_timed(w))
             dlpi_clear_timed(w, d, at, rows * d->row_bytes, rows, dlpi_rows_spared(w, f));
         else
             memset(at, 0, rows * d->row_bytes);
@@ -17414,12 +17424,12 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
         const uint64_t room = d->row_bytes;
         uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, row) : NULL, from = 0;
         uint8_t *cell = w->cell[f] + row * room;
-        if (marks == NULL && zeroes && DLPI_UNLIKELY(w->clears))
+        if (marks == NULL && zeroes && dlpi_clears_timed(w))
             dlpi_clear_timed(w, d, cell, (end - row) * room, end - row, dlpi_rows_spared(w, f));
         else if (marks == NULL && zeroes)
             memset(cell, 0, (end - row) * room);
         if (marks == NULL) continue;
-        if (DLPI_UNLIKELY(w->clears) && (zeroes || fused))
+        if (dlpi_clears_timed(w) && (zeroes || fused))
             from = dlpi_tails_timed(w, d, cell, marks, NULL, end - row);
         for (uint32_t r = 0; r < end - row; r++)
             dlpi_mark_begin(&marks[r], cell + r * room, room, zeroes || fused);
@@ -17798,7 +17808,7 @@ static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     uint64_t *marks = dlpi_mark(w->p, t->slot, f, 0);
     uint8_t *cell = w->cell[f];
     uint64_t from = 0;
-    if (DLPI_UNLIKELY(w->clears))
+    if (dlpi_clears_timed(w))
         from = dlpi_tails_timed(w, d, cell + t->row * room, &marks[t->row], &lengths[t->row],
                                 t->end - t->row - left);
     for (uint32_t r = t->row; r < t->end; r++) {
@@ -18320,7 +18330,7 @@ static void dlpi_made_clear(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     const dlpi_field *d = &w->p->batches.at[f];
     uint64_t *mark = dlpi_made_mark(w->p, t->slot, f);
     uint8_t *at = dlpi_batch_cell(w->p, t->slot) + d->offset;
-    const uint64_t from = DLPI_UNLIKELY(w->clears) ? dlpi_now_ns() : 0;
+    const uint64_t from = dlpi_clears_timed(w) ? dlpi_now_ns() : 0;
     if (made == NULL)
         dlpi_mark_begin(mark, at, d->capacity, true);
     else
@@ -18629,7 +18639,7 @@ static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_field *d = &p->batches.at[f];
         const uint64_t bytes = rows * d->row_bytes;
         uint8_t *at = dlpi_batch_cell(p, t->slot) + d->offset;
-        if (DLPI_UNLIKELY(w->clears))
+        if (dlpi_clears_timed(w))
             dlpi_clear_timed(w, d, at, bytes, rows, false);
         else
             memset(at, 0, (size_t)bytes);
@@ -21262,7 +21272,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
                  dlpi_slot_at(w->p, a->slot)->epoch, n);
     w->last_ns = now;
-    if (w->clears) dlpi_clears_over(w, ns);
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
     dlpi_clears_next(w);
 }
 
@@ -27073,7 +27083,7 @@ DLPI_COLD static const dlpi_field *dlpi_field_largest(const dlpi_fields *fs, uin
    them is ragged. */
 static inline void dlpi_items_zero(const dlpi_worker *w, const dlpi_level *l, uint32_t first,
                                    uint8_t *at, uint64_t bytes, uint64_t rows) {
-    if (DLPI_UNLIKELY(w->clears))
+    if (dlpi_clears_timed(w))
         dlpi_clear_timed(w, dlpi_field_largest(&l->fs, first), at, bytes, rows, l->spared);
     else
         memset(at, 0, (size_t)bytes);
@@ -27148,7 +27158,7 @@ static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n
         if (next->fs.any_ragged) lengths[k] = rows;
         k++;
     }
-    if (k < next->fs.n && next->fs.any_ragged && DLPI_UNLIKELY(w->clears))
+    if (k < next->fs.n && next->fs.any_ragged && dlpi_clears_timed(w))
         dlpi_item_open_timed(w, to, next, k);
     else if (k < next->fs.n && next->fs.any_ragged)
         dlpi_item_open(to, next, k, true);
@@ -27249,7 +27259,7 @@ DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, c
 static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    if (DLPI_UNLIKELY(w->clears))
+    if (dlpi_clears_timed(w))
         dlpi_item_close_timed(w, to, l, data);
     else
         dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
@@ -27352,7 +27362,7 @@ DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp
                                  uint8_t *to, dlpi_item_arrays *by, bool zero) {
     if (!zero)
         dlpi_item_begins(to, x->level);
-    else if (DLPI_UNLIKELY(w->clears))
+    else if (dlpi_clears_timed(w))
         dlpi_input_zero_timed(w, to, x->level);
     else
         dlpi_input_zero(to, x->level);
@@ -28209,7 +28219,7 @@ DLPI_NOINLINE static void dlpi_making_begins(const dlpi_making *m) {
     }
     if (l->fs.any_ragged) memset(m->at, 0, l->fs.n * 8u);
     dlpi_item_begins(m->at, l);
-    if (l->n_made > 0 && w->clears)
+    if (l->n_made > 0 && dlpi_clears_timed(w))
         dlpi_item_open_timed(w, m->at, l, l->n_made);
     else if (l->n_made > 0)
         dlpi_item_open(m->at, l, l->n_made, true);
@@ -28255,7 +28265,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.other = l->maker.writes_all_bytes != 0 || b->w->clears;
+    m.other = l->maker.writes_all_bytes != 0 || dlpi_clears_timed(b->w);
     m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
               b->by->found.max_bytes > 0;
     m.given = given;
@@ -50876,7 +50886,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
         if (d->chunks.writes_all_bytes) continue;
-        if (DLPI_UNLIKELY(l->w->clears))
+        if (dlpi_clears_timed(l->w))
             dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count,
                              true);
         else

@@ -224,7 +224,8 @@ static char process_state(int32_t pid) {
     X(replaced) \
     X(left_out) \
     X(restarts) \
-    X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns) X(in_flight_ns) X(clears.ns) \
+    X(busy_ns) \
+    X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns) X(in_flight_ns) X(clears.ns) \
         X(clears.spared_ns)
 #define LESS(member) k->member -= before->member < k->member ? before->member : k->member;
 

@@ -13,6 +13,13 @@
    Moore, "MJRTY", 1981). Time of the named field counts for it. Time of other fields counts against
    it. If nothing is left, the next field gets the name. */
 
+/* True if the worker's clears are timed now. */
+static inline bool dlpi_clears_timed(const dlpi_worker *w DLPI_UNREAD) {
+    bool timed = false;
+    timed = w->clears; /* needs: stats */
+    return DLPI_UNLIKELY(timed);
+}
+
 /* Name field d in the worker's block. */
 DLPI_COLD static void dlpi_clear_name(const dlpi_worker *w, const dlpi_field *d) {
     dlpi_worker_block *b = w->block;

@@ -465,7 +465,7 @@ DLPI_COLD static const dlpi_field *dlpi_field_largest(const dlpi_fields *fs, uin
    them is ragged. */
 static inline void dlpi_items_zero(const dlpi_worker *w, const dlpi_level *l, uint32_t first,
                                    uint8_t *at, uint64_t bytes, uint64_t rows) {
-    if (DLPI_UNLIKELY(w->clears))
+    if (dlpi_clears_timed(w))
         dlpi_clear_timed(w, dlpi_field_largest(&l->fs, first), at, bytes, rows, l->spared);
     else
         memset(at, 0, (size_t)bytes);
@@ -540,7 +540,7 @@ static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n
         if (next->fs.any_ragged) lengths[k] = rows;
         k++;
     }
-    if (k < next->fs.n && next->fs.any_ragged && DLPI_UNLIKELY(w->clears))
+    if (k < next->fs.n && next->fs.any_ragged && dlpi_clears_timed(w))
         dlpi_item_open_timed(w, to, next, k);
     else if (k < next->fs.n && next->fs.any_ragged)
         dlpi_item_open(to, next, k, true);
@@ -641,7 +641,7 @@ DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, c
 static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    if (DLPI_UNLIKELY(w->clears))
+    if (dlpi_clears_timed(w))
         dlpi_item_close_timed(w, to, l, data);
     else
         dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
@@ -744,7 +744,7 @@ DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp
                                  uint8_t *to, dlpi_item_arrays *by, bool zero) {
     if (!zero)
         dlpi_item_begins(to, x->level);
-    else if (DLPI_UNLIKELY(w->clears))
+    else if (dlpi_clears_timed(w))
         dlpi_input_zero_timed(w, to, x->level);
     else
         dlpi_input_zero(to, x->level);

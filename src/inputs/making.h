@@ -287,7 +287,7 @@ DLPI_NOINLINE static void dlpi_making_begins(const dlpi_making *m) {
     }
     if (l->fs.any_ragged) memset(m->at, 0, l->fs.n * 8u);
     dlpi_item_begins(m->at, l);
-    if (l->n_made > 0 && w->clears)
+    if (l->n_made > 0 && dlpi_clears_timed(w))
         dlpi_item_open_timed(w, m->at, l, l->n_made);
     else if (l->n_made > 0)
         dlpi_item_open(m->at, l, l->n_made, true);
@@ -333,7 +333,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.other = l->maker.writes_all_bytes != 0 || b->w->clears;
+    m.other = l->maker.writes_all_bytes != 0 || dlpi_clears_timed(b->w);
     m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0 ||
               b->by->found.max_bytes > 0;
     m.given = given;

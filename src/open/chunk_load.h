@@ -69,7 +69,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
         if (d->chunks.writes_all_bytes) continue;
-        if (DLPI_UNLIKELY(l->w->clears))
+        if (dlpi_clears_timed(l->w))
             dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count,
                              true);
         else

@@ -23,7 +23,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         if (!d->f.ragged) continue;
         uint64_t *mark = dlpi_mark(p, t->slot, f, row);
         const uint64_t from =
-            DLPI_UNLIKELY(w->clears) ? dlpi_tails_timed(w, d, w->data[f], mark, &n, 1) : 0;
+            dlpi_clears_timed(w) ? dlpi_tails_timed(w, d, w->data[f], mark, &n, 1) : 0;
         dlpi_mark_close(mark, w->data[f], n * dlpi_row_bytes(d), d->row_bytes);
         if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, false);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
@@ -95,7 +95,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &w->p->items.at[f];
         uint8_t *at = w->cell[f + scope->shift] + row * d->row_bytes;
-        if (DLPI_UNLIKELY(w->clears))
+        if (dlpi_clears_timed(w))
             dlpi_clear_timed(w, d, at, rows * d->row_bytes, rows, dlpi_rows_spared(w, f));
         else
             memset(at, 0, rows * d->row_bytes);
@@ -115,12 +115,12 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
         const uint64_t room = d->row_bytes;
         uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, row) : NULL, from = 0;
         uint8_t *cell = w->cell[f] + row * room;
-        if (marks == NULL && zeroes && DLPI_UNLIKELY(w->clears))
+        if (marks == NULL && zeroes && dlpi_clears_timed(w))
             dlpi_clear_timed(w, d, cell, (end - row) * room, end - row, dlpi_rows_spared(w, f));
         else if (marks == NULL && zeroes)
             memset(cell, 0, (end - row) * room);
         if (marks == NULL) continue;
-        if (DLPI_UNLIKELY(w->clears) && (zeroes || fused))
+        if (dlpi_clears_timed(w) && (zeroes || fused))
             from = dlpi_tails_timed(w, d, cell, marks, NULL, end - row);
         for (uint32_t r = 0; r < end - row; r++)
             dlpi_mark_begin(&marks[r], cell + r * room, room, zeroes || fused);
@@ -499,7 +499,7 @@ static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     uint64_t *marks = dlpi_mark(w->p, t->slot, f, 0);
     uint8_t *cell = w->cell[f];
     uint64_t from = 0;
-    if (DLPI_UNLIKELY(w->clears))
+    if (dlpi_clears_timed(w))
         from = dlpi_tails_timed(w, d, cell + t->row * room, &marks[t->row], &lengths[t->row],
                                 t->end - t->row - left);
     for (uint32_t r = t->row; r < t->end; r++) {

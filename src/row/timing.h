@@ -2,6 +2,7 @@
 /* tests: system/report/pipe_stats, unit/core/awake */
 #include "slot/claim.h"
 #include "base/cpus.h"
+#include "cells/clears.h"
 /* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
@@ -87,7 +88,7 @@ static void dlpi_clock_probe(dlpi_worker *w) {
 /* Let the next unit be a sample. The first samples come soon after each other. There is none until
    each slot was used. Before that the kernel maps memory as it is cleared, which would count as
    clearing. */
-DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
+DLPI_COLD DLPI_UNREAD static void dlpi_clears_begin(dlpi_worker *w) {
     dlpi_clears *c = &w->rare->clears;
     if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
     const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
@@ -101,11 +102,10 @@ DLPI_COLD static void dlpi_clears_begin(dlpi_worker *w) {
 }
 
 /* Begin a sample if one is due. */
-static inline void dlpi_clears_next(dlpi_worker *w) {
-    if (DLPI_LIKELY(w->clears_due > 0))
-        w->clears_due--;
-    else
-        dlpi_clears_begin(w);
+static inline void dlpi_clears_next(dlpi_worker *w DLPI_UNREAD) {
+    const bool due = w->clears_due == 0; /* needs: stats */
+    w->clears_due -= !due;               /* needs: stats */
+    if (due) dlpi_clears_begin(w);       /* needs: stats */
 }
 
 /* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
@@ -204,7 +204,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
-    if (w->clears) dlpi_clears_over(w, ns);
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
     ns /= w->units_untimed;
     w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
@@ -238,7 +238,7 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
-    if (w->clears) w->clears_due = 0; /* the sample is not over: the next unit is one */
+    if (dlpi_clears_timed(w)) w->clears_due = 0; /* the sample is not over: the next unit is one */
     w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);

@@ -31,7 +31,7 @@ static void dlpi_made_clear(const dlpi_worker *w, const dlpi_unit *t, uint32_t f
     const dlpi_field *d = &w->p->batches.at[f];
     uint64_t *mark = dlpi_made_mark(w->p, t->slot, f);
     uint8_t *at = dlpi_batch_cell(w->p, t->slot) + d->offset;
-    const uint64_t from = DLPI_UNLIKELY(w->clears) ? dlpi_now_ns() : 0;
+    const uint64_t from = dlpi_clears_timed(w) ? dlpi_now_ns() : 0;
     if (made == NULL)
         dlpi_mark_begin(mark, at, d->capacity, true);
     else

@@ -12,7 +12,7 @@ static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_field *d = &p->batches.at[f];
         const uint64_t bytes = rows * d->row_bytes;
         uint8_t *at = dlpi_batch_cell(p, t->slot) + d->offset;
-        if (DLPI_UNLIKELY(w->clears))
+        if (dlpi_clears_timed(w))
             dlpi_clear_timed(w, d, at, bytes, rows, false);
         else
             memset(at, 0, (size_t)bytes);
