@@ -98,19 +98,19 @@
    >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
    >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
-   >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
-   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes
-   >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch
-   >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs
-   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
-   >>impl-kinds >>impl-build >>impl-helps >>impl-placement >>impl-links >>impl-mapped >>impl-files
-   >>impl-part-files >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index
-   >>impl-index-turn >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source
-   >>impl-push-memory >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
-   >>impl-graph >>history >>licence
+   >>impl-marks >>impl-clears >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim
+   >>impl-programs >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune
+   >>impl-state >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber
+   >>impl-in-flight >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs
+   >>impl-arrivals >>impl-boxes >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined
+   >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join
+   >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-helps >>impl-placement
+   >>impl-links >>impl-mapped >>impl-files >>impl-part-files >>impl-foreign >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn >>impl-indexed >>impl-lines
+   >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
+   >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -3462,6 +3462,18 @@ typedef struct dlp_stream_stats {
                                       lightest, of the heaviest; 0: there are no weights */
 } dlp_stream_stats;
 
+/* What it costs a stage that the library sets bytes of fields to 0. It does so before callbacks,
+   and in a ragged field behind the length of an item. The figures are estimates: workers time these
+   clears in some units of their work. */
+typedef struct dlp_clear_stats {
+    uint64_t ns;        /* part of busy_ns; 0: nothing is cleared, or not known yet */
+    uint64_t spared_ns; /* part of ns that writes_all_bytes = 1 would leave out */
+    char field[32];     /* name of the field that takes most of this time; "": none */
+    uint64_t room;      /* bytes of this field in an item. Ragged: of the longest item */
+    uint64_t cleared;   /* mean bytes of it that are cleared for an item */
+    uint64_t used;      /* mean bytes of it that an item has */
+} dlp_clear_stats;
+
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;          /* DLP_STAGE_* */
@@ -3498,6 +3510,7 @@ typedef struct dlp_stage_stats {
     uint64_t slowest_ns;    /* time that nine of ten of its items reach; 0: not known */
     uint64_t others_ns;     /* time that half of the other workers' items do not exceed */
     uint64_t slowest_items; /* items that the slowest worker has done */
+    dlp_clear_stats clears;
 } dlp_stage_stats;
 
 enum {
@@ -3623,6 +3636,8 @@ int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max,
    If workers wait for a lock that one of them holds, this is the limit. The line tells how many
    times longer items take for it. Only dlp_pipe_explain and dlp_monitor_explain know it: they ask
    /proc what the workers sleep for. /proc may refuse to tell another user.
+   If setting bytes to 0 takes three tenths of the time of the limiting stage, the first line tells
+   of that. It names the field that takes most of it, its room, and what items use of it.
    The limit is an average since the start. Only a lock, and an out that stops the pipe, are told
    as they are now.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
@@ -6046,7 +6061,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_99d97b5f
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_3a0f8f8f
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -12965,6 +12980,11 @@ typedef struct dlpi_worker_block {
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
     uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
+    /* Its samples of what clearing costs (>>impl-clears): ns of all work; of clears; of clears that
+       writes_all_bytes = 1 would leave out. Then the named field, its room, the weight of its vote,
+       and how many bytes of it were cleared and used in so many rows. */
+    uint64_t clear_of_ns, clear_ns, clear_spared_ns;
+    uint64_t clear_name[4], clear_room, clear_weight, clear_bytes, clear_used, clear_rows;
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
@@ -13019,7 +13039,7 @@ _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, op) + 4,
                "no padding");
-_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
+_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, clear_rows) + 8,
                "no hidden padding");
 _Static_assert(sizeof(dlpi_group) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
@@ -13442,7 +13462,21 @@ struct dlp_call {
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
+typedef struct dlpi_clear_times { /* ns of a sample of what clearing costs (>>impl-clears) */
+    uint64_t of_ns, ns;           /* of all its work; of clears in it */
+    uint64_t spared_ns;           /* of clears that writes_all_bytes = 1 would leave out */
+} dlpi_clear_times;
+
+typedef struct dlpi_clears {
+    dlpi_clear_times now, held; /* the present sample; the one with the most ns so far */
+    uint64_t clock_ns;          /* what a reading of the clock takes */
+    uint32_t readings;          /* of the clock, for clears of the present sample */
+    uint32_t taken;             /* samples so far, at most DLPI_CLEARS_EVERY */
+    const dlpi_field *field;    /* the field that the block names; NULL: none */
+} dlpi_clears;
+
 typedef struct dlpi_worker_rare {
+    dlpi_clears clears;
     dlpi_parked parked[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
@@ -13497,6 +13531,8 @@ typedef struct dlpi_worker {
     bool shows;              /* it tells in block->op whose callback runs */
     bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
+    bool clears;             /* its clears are timed: this unit is a sample (>>impl-clears) */
+    uint32_t clears_due;     /* readings of the clock until the next sample */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
@@ -15027,18 +15063,26 @@ static inline bool dlpi_line_dirty(const uint8_t *at) {
     return (k[0] | k[1] | k[2] | k[3] | k[4] | k[5] | k[6] | k[7]) != 0;
 }
 
-/* Clear what earlier writers have left behind the first `used` bytes of a ragged field's room at
-   `at`. mark: the bytes that they may have written, from `at` on. A short piece is cleared in steps
-   of 64 bytes, since a memset of a length that the processor cannot foretell takes longer than its
-   stores do. The last step may go beyond the mark, but not beyond the room. */
-static inline void dlpi_tail_clear(uint8_t *at, uint64_t used, uint64_t mark, uint64_t room) {
+/* Return how many bytes of a ragged field's room at `at`, from the first one on, earlier writers
+   may have left other than 0. used: bytes that are written now. mark: bytes that the writers may
+   have written. */
+static inline uint64_t dlpi_tail_end(const uint8_t *at, uint64_t used, uint64_t mark,
+                                     uint64_t room) {
     const uint64_t from = used > mark ? used : mark;
-    if (room - used <= DLPI_MARK_SHORT || room - from < 64 || dlpi_line_dirty(at + from))
-        memset(at + used, 0, (size_t)(room - used));
-    else if (from - used > DLPI_MARK_STEPS)
-        memset(at + used, 0, (size_t)(from - used));
+    if (room - used <= DLPI_MARK_SHORT || room - from < 64) return room;
+    return dlpi_line_dirty(at + from) ? room : from;
+}
+
+/* Clear what earlier writers have left behind the first `used` bytes of a ragged field's room at
+   `at`. mark: as for dlpi_tail_end. A short piece is cleared in steps of 64 bytes, since a memset
+   of a length that the processor cannot foretell takes longer than its stores do. The last step may
+   go beyond the mark, but not beyond the room. */
+static inline void dlpi_tail_clear(uint8_t *at, uint64_t used, uint64_t mark, uint64_t room) {
+    const uint64_t end = dlpi_tail_end(at, used, mark, room);
+    if (end == room || end - used > DLPI_MARK_STEPS)
+        memset(at + used, 0, (size_t)(end - used));
     else
-        for (; used < from; used += 64) memset(at + used, 0, 64);
+        for (; used < end; used += 64) memset(at + used, 0, 64);
 }
 
 /* Return the bytes that earlier writers of a room may have left, and open its mark. */
@@ -15115,6 +15159,100 @@ static void dlpi_marks_layout(dlp_pipe *p) {
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_AREA_MADE, dlpi_line_up(p->batches.n * UINT64_C(8)),
                   items > 0 ? cells : 0, DLPI_LINE);
+}
+/* ---------------------------------------------------------------------------------------------
+   >>impl-clears     WHAT CLEARING COSTS
+   The library sets bytes to 0 before callbacks, and behind the bytes that they have written. This
+   is a part of the time that a worker is busy. To time each clear would cost more than many clears.
+   So a worker times the clears of a few units of its work, the samples (dlpi_clears_next). In a
+   sample w->clears is set. The worker's block has the sums of its samples: clear_of_ns of work, and
+   in it clear_ns of clears. The sample with the longest clears is left out, for the worker may have
+   lost its core there.
+   The block names the field that takes most of that time, by a weighted majority vote (Boyer and
+   Moore, "MJRTY", 1981). Time of the named field counts for it. Time of other fields counts against
+   it. If nothing is left, the next field gets the name. */
+
+/* True if the worker's clears are timed now. */
+static inline bool dlpi_clears_timed(const dlpi_worker *w DLPI_UNREAD) {
+    bool timed = false;
+#ifndef DLPIPE_NO_STATS
+    timed = w->clears;
+#endif /* DLPIPE_NO_STATS */
+    return DLPI_UNLIKELY(timed);
+}
+
+/* Name field d in the worker's block. */
+DLPI_COLD static void dlpi_clear_name(const dlpi_worker *w, const dlpi_field *d) {
+    dlpi_worker_block *b = w->block;
+    union {
+        char text[sizeof b->clear_name];
+        uint64_t word[sizeof b->clear_name / 8];
+    } name;
+    memset(&name, 0, sizeof name);
+    dlpi_copy_text(name.text, sizeof name.text, d->name);
+    w->rare->clears.field = d;
+    /* statistics, here and below */
+    for (size_t i = 0; i < sizeof name / 8; i++) DLPI_STORE_RLX(&b->clear_name[i], name.word[i]);
+    DLPI_STORE_RLX(&b->clear_room, d->row_bytes);
+    DLPI_STORE_RLX(&b->clear_bytes, UINT64_C(0));
+    DLPI_STORE_RLX(&b->clear_used, UINT64_C(0));
+    DLPI_STORE_RLX(&b->clear_rows, UINT64_C(0));
+}
+
+/* Add a clear of field d to the sample. It began at from_ns and is over now. spared: it would be
+   left out with writes_all_bytes = 1. */
+DLPI_COLD static void dlpi_clear_note(const dlpi_worker *w, const dlpi_field *d, uint64_t from_ns,
+                                      bool spared) {
+    dlpi_clears *c = &w->rare->clears;
+    dlpi_worker_block *b = w->block;
+    const uint64_t took = dlpi_now_ns() - from_ns, weight = b->clear_weight;
+    const uint64_t ns = took > c->clock_ns ? took - c->clock_ns : 0;
+    c->now.ns += ns;
+    c->now.spared_ns += spared ? ns : 0;
+    c->readings += 2;
+    if (c->field != d && weight >= ns) {
+        DLPI_STORE_RLX(&b->clear_weight, weight - ns);
+        return;
+    }
+    DLPI_STORE_RLX(&b->clear_weight, c->field == d ? weight + ns : ns - weight);
+    if (c->field != d) dlpi_clear_name(w, d);
+}
+
+/* Count bytes of field d that are cleared in `rows` rows, and bytes that the rows use of it. */
+DLPI_COLD static void dlpi_clear_count(const dlpi_worker *w, const dlpi_field *d, uint64_t bytes,
+                                       uint64_t used, uint64_t rows) {
+    if (w->rare->clears.field != d) return;
+    dlpi_bump(&w->block->clear_bytes, bytes);
+    dlpi_bump(&w->block->clear_used, used);
+    dlpi_bump(&w->block->clear_rows, rows);
+}
+
+/* Set `bytes` bytes at `at` to 0, which are `rows` rows of field d, in a sample. */
+DLPI_COLD static void dlpi_clear_timed(const dlpi_worker *w, const dlpi_field *d, void *at,
+                                       uint64_t bytes, uint64_t rows, bool spared) {
+    const uint64_t from = dlpi_now_ns();
+    memset(at, 0, (size_t)bytes);
+    dlpi_clear_note(w, d, from, spared);
+    dlpi_clear_count(w, d, bytes, bytes, rows);
+}
+
+/* Begin to time the clears of the ragged field d in n rows at `at`, with these marks. lengths: of
+   the rows, which are written; NULL: they are about to be. Returns the time. */
+DLPI_COLD static uint64_t dlpi_tails_timed(const dlpi_worker *w, const dlpi_field *d,
+                                           const uint8_t *at, const uint64_t *marks,
+                                           const uint64_t *lengths, uint32_t n) {
+    const uint64_t room = d->row_bytes;
+    uint64_t bytes = 0, all = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        const uint64_t used = lengths != NULL ? lengths[r] * dlpi_row_bytes(d) : 0;
+        uint64_t was = DLPI_LOAD_RLX(&marks[r]); /* X3: our own */
+        if (lengths != NULL) was &= ~DLPI_MARK_OPEN;
+        if (used > room) continue;
+        bytes += dlpi_tail_end(at + r * room, used, was < room ? was : room, room) - used;
+        all += used;
+    }
+    dlpi_clear_count(w, d, bytes, all, lengths != NULL ? n : 0);
+    return dlpi_now_ns();
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -16535,6 +16673,53 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
+/* Samples of what clearing costs (>>impl-clears). EVERY: readings of the clock between two of them,
+   at least. It is a prime, because items may be alike at each second or eighth place. SHARE: the
+   work between two samples takes at least so many times as long as their clocks. */
+#define DLPI_CLEARS_EVERY 17u
+#define DLPI_CLEARS_SHARE 256u
+
+/* Let the next unit be a sample. The first samples come soon after each other. There is none until
+   each slot was used. Before that the kernel maps memory as it is cleared, which would count as
+   clearing. */
+DLPI_COLD DLPI_UNREAD static void dlpi_clears_begin(dlpi_worker *w) {
+    dlpi_clears *c = &w->rare->clears;
+    if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
+    const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
+    if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
+    if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
+    c->now.ns = c->now.spared_ns = 0;
+    c->readings = 0;
+    w->clears = true;
+    w->until_clock = 1;
+    w->last_ns = now + takes;
+}
+
+/* Begin a sample if one is due. */
+static inline void dlpi_clears_next(dlpi_worker *w DLPI_UNREAD) {
+#ifndef DLPIPE_NO_STATS
+    const bool due = w->clears_due == 0;
+    w->clears_due -= !due;
+    if (due) dlpi_clears_begin(w);
+#endif /* DLPIPE_NO_STATS */
+}
+
+/* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
+   held. */
+DLPI_COLD static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
+    dlpi_clears *c = &w->rare->clears;
+    const uint64_t clock = c->readings * c->clock_ns, period = ns * w->clock_every + 1;
+    const uint64_t due = (2 * c->readings + 4) * (c->clock_ns + 10) * DLPI_CLEARS_SHARE / period;
+    w->clears = false;
+    w->clears_due = due < c->taken ? c->taken : due < 65536 ? (uint32_t)due : 65536;
+    c->now.of_ns = ns > clock + c->now.ns ? ns - clock : c->now.ns;
+    const dlpi_clear_times add = c->now.ns >= c->held.ns ? c->held : c->now;
+    if (c->now.ns >= c->held.ns) c->held = c->now;
+    dlpi_bump(&w->block->clear_of_ns, add.of_ns);
+    dlpi_bump(&w->block->clear_ns, add.ns);
+    dlpi_bump(&w->block->clear_spared_ns, add.spared_ns);
+}
+
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
    fortieth of the work. */
 DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
@@ -16546,6 +16731,7 @@ DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
+    dlpi_clears_next(w);
 }
 
 static inline void dlpi_clock_in(dlpi_worker *w) {
@@ -16614,6 +16800,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
     ns /= w->units_untimed;
     w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
@@ -16623,6 +16810,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(w->waiters);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+    dlpi_clears_next(w);
 }
 
 /* Count a unit that is done. A last_ns of 0 means an inline worker in a call that is not timed. */
@@ -16646,6 +16834,8 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
+    if (dlpi_clears_timed(w)) w->clears_due = 0; /* the sample is not over: the next unit is one */
+    w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);
 }
@@ -17158,8 +17348,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         const uint64_t n = w->length[f];
         if (n > dlpi_length_most(d)) return dlpi_length_bad(w, d, n);
         if (!d->f.ragged) continue;
-        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * dlpi_row_bytes(d),
-                        d->row_bytes);
+        uint64_t *mark = dlpi_mark(p, t->slot, f, row);
+        const uint64_t from =
+            dlpi_clears_timed(w) ? dlpi_tails_timed(w, d, w->data[f], mark, &n, 1) : 0;
+        dlpi_mark_close(mark, w->data[f], n * dlpi_row_bytes(d), d->row_bytes);
+        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, false);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -17208,13 +17401,24 @@ static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0
 /* True if the holder has to set such fields for each row. */
 static inline bool dlpi_row_asks(const dlpi_worker *w) { return w->st->held & DLPI_HELD_LENGTHS; }
 
+/* True if the stage's fetch sees field f, and writes_all_bytes = 1 would leave its clearing out. */
+DLPI_COLD static bool dlpi_rows_spared(const dlpi_worker *w, uint32_t f) {
+    const dlpi_program *g = dlpi_program_of(w->st);
+    const uint32_t n = g != NULL && g->n > 0 ? g->op->n : w->st->scope.n_fields;
+    return w->st->dataset != NULL && w->st->scope.zeroes == 1 && f < w->st->scope.field + n;
+}
+
 /* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
     if (!scope->zeroes) return;
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
-        const uint64_t bytes = w->p->items.at[f].row_bytes;
-        memset(w->cell[f + scope->shift] + row * bytes, 0, rows * bytes);
+        const dlpi_field *d = &w->p->items.at[f];
+        uint8_t *at = w->cell[f + scope->shift] + row * d->row_bytes;
+        if (dlpi_clears_timed(w))
+            dlpi_clear_timed(w, d, at, rows * d->row_bytes, rows, dlpi_rows_spared(w, f));
+        else
+            memset(at, 0, rows * d->row_bytes);
     }
 }
 
@@ -17229,11 +17433,18 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
         const bool own = f >= scope->own, zeroes = own && scope->zeroes != 0;
         const bool fused = w->chained && (own || dlpi_writes_first(w));
         const uint64_t room = d->row_bytes;
-        uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, 0) : NULL;
-        uint8_t *cell = w->cell[f];
-        if (marks == NULL && zeroes) memset(cell + row * room, 0, (end - row) * room);
-        for (uint32_t r = row; marks != NULL && r < end; r++)
+        uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, row) : NULL, from = 0;
+        uint8_t *cell = w->cell[f] + row * room;
+        if (marks == NULL && zeroes && dlpi_clears_timed(w))
+            dlpi_clear_timed(w, d, cell, (end - row) * room, end - row, dlpi_rows_spared(w, f));
+        else if (marks == NULL && zeroes)
+            memset(cell, 0, (end - row) * room);
+        if (marks == NULL) continue;
+        if (dlpi_clears_timed(w) && (zeroes || fused))
+            from = dlpi_tails_timed(w, d, cell, marks, NULL, end - row);
+        for (uint32_t r = 0; r < end - row; r++)
             dlpi_mark_begin(&marks[r], cell + r * room, room, zeroes || fused);
+        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, dlpi_rows_spared(w, f));
     }
 }
 
@@ -17598,6 +17809,10 @@ static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t 
     const uint64_t *lengths = dlpi_slot_lengths(w->p, t->slot, f, 1);
     uint64_t *marks = dlpi_mark(w->p, t->slot, f, 0);
     uint8_t *cell = w->cell[f];
+    uint64_t from = 0;
+    if (dlpi_clears_timed(w))
+        from = dlpi_tails_timed(w, d, cell + t->row * room, &marks[t->row], &lengths[t->row],
+                                t->end - t->row - left);
     for (uint32_t r = t->row; r < t->end; r++) {
         if ((DLPI_LOAD_RLX(&marks[r]) & DLPI_MARK_OPEN) == 0) continue; /* X3: our own */
         if (DLPI_UNLIKELY(r >= t->end - left))
@@ -17605,6 +17820,7 @@ static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t 
         else if (DLPI_LIKELY((mask >> r % DLPI_WORD_ROWS & 1u) != 0))
             dlpi_mark_close(&marks[r], cell + r * room, lengths[r] * unit, room);
     }
+    if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, false);
 }
 
 /* Do what dlpi_field_close does, in each ragged field that the stage works on. */
@@ -18113,6 +18329,24 @@ static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
         valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
+/* Clear field f of batch t before its collate. made: the field, which the collate has made: clear
+   the bytes behind it. */
+static void dlpi_made_clear(const dlpi_worker *w, const dlpi_unit *t, uint32_t f,
+                            const dlpi_fmeta *made) {
+    const dlpi_field *d = &w->p->batches.at[f];
+    uint64_t *mark = dlpi_made_mark(w->p, t->slot, f);
+    uint8_t *at = dlpi_batch_cell(w->p, t->slot) + d->offset;
+    const uint64_t from = dlpi_clears_timed(w) ? dlpi_now_ns() : 0;
+    if (made == NULL)
+        dlpi_mark_begin(mark, at, d->capacity, true);
+    else
+        dlpi_mark_shut(mark, at, made->bytes, d->capacity);
+    if (DLPI_LIKELY(from == 0)) return;
+    dlpi_clear_note(w, d, from, false);
+    if (made != NULL)
+        dlpi_clear_count(w, d, made->bytes, made->bytes, dlpi_slot_rows(w->p, t->slot));
+}
+
 /* Set *c to what a collate may use of batch t: its items, and its output fields, which are
    cleared. */
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
@@ -18154,7 +18388,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
         out->offsets = dlpi_slot_offsets(p, t->slot, f);
         memset(out->lengths, 0, c->count * sizeof *out->lengths);
         memset(out->offsets, 0, (c->count + 1) * sizeof *out->offsets);
-        dlpi_mark_begin(dlpi_made_mark(p, t->slot, f), out->data, d->capacity, true);
+        dlpi_made_clear(w, t, f, NULL);
     }
 }
 
@@ -18218,8 +18452,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
-        dlpi_mark_shut(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
-                       m->bytes, d->capacity);
+        dlpi_made_clear(w, t, f, m);
     }
     return 0;
 }
@@ -18411,7 +18644,11 @@ static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
     for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
         const dlpi_field *d = &p->batches.at[f];
         const uint64_t bytes = rows * d->row_bytes;
-        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
+        uint8_t *at = dlpi_batch_cell(p, t->slot) + d->offset;
+        if (dlpi_clears_timed(w))
+            dlpi_clear_timed(w, d, at, bytes, rows, false);
+        else
+            memset(at, 0, (size_t)bytes);
         dlpi_field_made(p, t->slot, f, rows);
     }
 }
@@ -21044,6 +21281,8 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
                  dlpi_slot_at(w->p, a->slot)->epoch, n);
     w->last_ns = now;
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
+    dlpi_clears_next(w);
 }
 
 /* Take an attempt back from its source, and book how long it was out. */
@@ -26381,6 +26620,8 @@ typedef struct dlpi_level {
     uint64_t number_at; /* bytes from the beginning of an item to its number (dlp_batch.number); 0:
                            it has none */
     bool marked;        /* its items have marks behind their lengths */
+    bool spared; /* its items are cleared, and writes_all_bytes = 1 of their maker would leave that
+                    out */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
     uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
@@ -26590,6 +26831,8 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
             f = made + l->first;
             n = l->n;
         }
+        l->spared = i > 0 ? l[-1].maker.expand != NULL && !l[-1].maker.writes_all_bytes
+                          : !x->input.writes_all_bytes && x->n_fetched == n;
         rc = dlpi_level_places(p, st, l, f, n, numbered && i + 1 == x->n_levels);
     }
     return rc;
@@ -26796,6 +27039,41 @@ static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, boo
     }
 }
 
+/* Do what dlpi_item_open does to clear fields, in a sample (>>impl-clears). */
+DLPI_COLD static void dlpi_item_open_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                           uint32_t first) {
+    for (uint32_t f = first; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint8_t *at = to + l->at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) {
+            dlpi_clear_timed(w, d, at, d->row_bytes, 1, l->spared);
+            continue;
+        }
+        const uint64_t from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
+        dlpi_mark_begin(mark, at, d->row_bytes, true);
+        dlpi_clear_note(w, d, from, l->spared);
+    }
+}
+
+/* Return the field with the most bytes, from field `first` on. */
+DLPI_COLD static const dlpi_field *dlpi_field_largest(const dlpi_fields *fs, uint32_t first) {
+    const dlpi_field *largest = &fs->at[first];
+    for (uint32_t f = first; f < fs->n; f++)
+        if (fs->at[f].row_bytes > largest->row_bytes) largest = &fs->at[f];
+    return largest;
+}
+
+/* Set `bytes` bytes at `at` to 0: of `rows` items of level l, the fields from `first` on. None of
+   them is ragged. */
+static inline void dlpi_items_zero(const dlpi_worker *w, const dlpi_level *l, uint32_t first,
+                                   uint8_t *at, uint64_t bytes, uint64_t rows) {
+    if (dlpi_clears_timed(w))
+        dlpi_clear_timed(w, dlpi_field_largest(&l->fs, first), at, bytes, rows, l->spared);
+    else
+        memset(at, 0, (size_t)bytes);
+}
+
 /* Return the bytes that a field of an item has: if it is ragged, those of `length` rows, at most
    its maximum. */
 static inline size_t dlpi_field_used(const dlpi_field *d, uint64_t length) {
@@ -26846,8 +27124,8 @@ static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *fro
 
 /* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
    Fields that end behind level l are left out. Further fields of `next` begin as zeros. */
-static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
-                           const dlpi_level *next, uint8_t *to) {
+static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n,
+                           const uint8_t *from, const dlpi_level *next, uint8_t *to) {
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *lengths = (uint64_t *)(void *)to, none;
     uint32_t k = 0;
@@ -26860,16 +27138,19 @@ static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
         if (next->fs.any_ragged) lengths[k] = rows;
         k++;
     }
-    if (k < next->fs.n && next->fs.any_ragged)
+    if (k < next->fs.n && next->fs.any_ragged && dlpi_clears_timed(w))
+        dlpi_item_open_timed(w, to, next, k);
+    else if (k < next->fs.n && next->fs.any_ragged)
         dlpi_item_open(to, next, k, true);
     else if (k < next->fs.n)
-        memset(to + next->at[k], 0, (size_t)(next->bytes - next->at[k]));
+        dlpi_items_zero(w, next, k, to + next->at[k], next->bytes - next->at[k], 1);
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
-static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
-    dlpi_item_copy(l, x->n_fetched, dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made), l, to);
+    const uint8_t *from = dlpi_arrived_at(w->p, x, c, dlpi_input_at(w->p, c)->made);
+    dlpi_item_copy(w, l, x->n_fetched, from, l, to);
 }
 
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
@@ -26908,6 +27189,15 @@ static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
         memset(to, 0, (size_t)l->bytes);
 }
 
+/* Do what dlpi_input_zero does, in a sample. */
+DLPI_COLD static void dlpi_input_zero_timed(const dlpi_worker *w, uint8_t *to,
+                                            const dlpi_level *l) {
+    if (l->fs.any_ragged)
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open_timed(w, to, l, 0);
+    else
+        dlpi_items_zero(w, l, 0, to, l->bytes, 1);
+}
+
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static inline int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs,
                                      const uint64_t *lengths) {
@@ -26929,19 +27219,36 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
         if (l->fs.at[f].f.ragged) dlpi_mark_back(dlpi_item_mark(to, l, f, &none));
 }
 
+/* Do what dlpi_item_close does, and time it for each field. data: the fields of the item. */
+DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                            void *const *data) {
+    const uint64_t *length = (const uint64_t *)(const void *)to;
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) continue;
+        const uint64_t from = dlpi_tails_timed(w, d, data[f], mark, &length[f], 1);
+        dlpi_marks_close(d, 1, &data[f], &length[f], mark);
+        dlpi_clear_note(w, d, from, false);
+    }
+}
+
 /* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
    Close its marks. The mark of a field whose length is wrong stays open. */
-static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
+static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
-                     dlpi_item_marks(to, l));
+    if (dlpi_clears_timed(w))
+        dlpi_item_close_timed(w, to, l, data);
+    else
+        dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                         dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
    marks. Returns 0, or DLP_ERR_LENGTH. */
 static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) dlpi_item_close(to, l);
+    if (l->fs.any_ragged) dlpi_item_close(w, to, l);
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
 }
 
@@ -27018,12 +27325,14 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
 
 /* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
    show it. by: holds the addresses of the fields. */
-DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                                 dlpi_item_arrays *by, bool zero) {
-    if (zero)
-        dlpi_input_zero(to, x->level);
-    else
+DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp_item *in,
+                                 uint8_t *to, dlpi_item_arrays *by, bool zero) {
+    if (!zero)
         dlpi_item_begins(to, x->level);
+    else if (dlpi_clears_timed(w))
+        dlpi_input_zero_timed(w, to, x->level);
+    else
+        dlpi_input_zero(to, x->level);
     dlpi_input_lay(in, to, x->level, by, true);
 }
 
@@ -27031,7 +27340,7 @@ DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to
    the worker tells whose callback runs. Returns the callback's result. */
 DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                 dlpi_item_arrays *by, bool zero, bool shows) {
-    dlpi_input_lays(x, in, to, by, zero);
+    dlpi_input_lays(w, x, in, to, by, zero);
     if (shows) dlpi_op_tells(w, x->row);
     return x->input.fetch(x->input.user, in);
 }
@@ -27060,9 +27369,9 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
     } else if (x->found.arrivals != NULL) {
-        dlpi_arrived_copy(w->p, x, c, to);
+        dlpi_arrived_copy(w, x, c, to);
     } else if (x->found.joins != NULL) {
-        dlpi_input_lays(x, in, to, by, zero);
+        dlpi_input_lays(w, x, in, to, by, zero);
         rc = x->found.joins->fetch(w, c, in);
     } else {
         rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);
@@ -27259,7 +27568,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     }
     a->note.used_random = 0;
     dlpi_input_item(&a->item, &a->fields, x->n_fetched);
-    dlpi_input_lays(x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
+    dlpi_input_lays(w, x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
     return false;
 }
 
@@ -27726,9 +28035,9 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
-    void (*begins)(uint8_t *to, const dlpi_level *l); /* prepares the place of an item; NULL: no
-                                                         byte has to be prepared */
-    const dlp_item *given;                            /* the input, without its fields */
+    void (*begins)(const struct dlpi_making *m); /* prepares the place of an item; NULL: no byte has
+                                                    to be prepared */
+    const dlp_item *given;                       /* the input, without its fields */
     dlp_item shown, item; /* what each new item is set to, but for index and position, which are
                               those of `given`; the item added last */
     dlpi_item_arrays fields;
@@ -27784,7 +28093,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         uint8_t *from = dlpi_line_place(b, l), *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+        dlpi_item_copy(b->w, l, l->fs.n, from, l + 1, to);
         if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes); /* the item is over */
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
@@ -27857,16 +28166,30 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         dlpi_making_steps(m);
         return;
     }
-    if (m->to->fs.any_ragged) dlpi_item_close(m->at, m->to); /* its lengths are checked later */
+    if (m->to->fs.any_ragged)
+        dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
     m->line->made++, m->at += m->to->bytes;
 }
 
-/* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
-   the fields that maps add begin as zeros. */
-static void dlpi_making_begins(uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
-    dlpi_item_begins(to, l);
-    if (l->n_made > 0) dlpi_item_open(to, l, l->n_made, true);
+/* Clear the place of the next item. */
+static void dlpi_making_zero(const dlpi_making *m) { dlpi_input_zero(m->at, m->to); }
+
+/* The same in a sample (>>impl-clears). */
+DLPI_COLD static void dlpi_making_zero_timed(const dlpi_making *m) {
+    dlpi_input_zero_timed(m->line->w, m->at, m->to);
+}
+
+/* Prepare the place of the next item, of which the callback writes all bytes: the fields that maps
+   add begin as zeros. */
+static void dlpi_making_begins(const dlpi_making *m) {
+    const dlpi_worker *w = m->line->w;
+    const dlpi_level *l = m->to;
+    if (l->fs.any_ragged) memset(m->at, 0, l->fs.n * 8u);
+    dlpi_item_begins(m->at, l);
+    if (l->n_made > 0 && dlpi_clears_timed(w))
+        dlpi_item_open_timed(w, m->at, l, l->n_made);
+    else if (l->n_made > 0)
+        dlpi_item_open(m->at, l, l->n_made, true);
 }
 
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
@@ -27879,7 +28202,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     m->item = m->shown; /* whole: the callback may have changed any of it */
     m->item.index = m->given->index;
     m->item.position = m->given->position;
-    if (m->begins != NULL) m->begins(m->at, to);
+    if (m->begins != NULL) m->begins(m);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -27900,9 +28223,8 @@ static void dlpi_making_open(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
     const bool all = l->maker.writes_all_bytes != 0;
     m->line = b;
     m->to = to;
-    m->begins = !all                                ? dlpi_input_zero
-                : to->fs.any_ragged || n < to->fs.n ? dlpi_making_begins
-                                                    : NULL;
+    m->begins = all ? to->fs.any_ragged || n < to->fs.n ? dlpi_making_begins : NULL
+                : dlpi_clears_timed(b->w) ? dlpi_making_zero_timed : dlpi_making_zero;
     m->steps = to->program.n > 0 || to->maker.max_out > 0 || b->last->number_at > 0 ||
                b->by->found.max_bytes > 0;
     m->given = given;
@@ -28220,7 +28542,8 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
                op->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
-        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+        dlpi_items_zero(w, x->level, 0, b.cell + cell->made * x->one_bytes,
+                        (cell->run - cell->made) * x->one_bytes, cell->run - cell->made);
     b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
     b.making = &making;
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
@@ -46293,6 +46616,29 @@ static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     }
 }
 
+/* Estimate what clearing cost a worker of a stage, from its samples. Name the field for which the
+   votes of a worker count most. */
+DLPI_COLD
+static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_clear_stats *out) {
+    /* statistics, here and below */
+    const uint64_t of = DLPI_LOAD_RLX(&b->clear_of_ns), weight = DLPI_LOAD_RLX(&b->clear_weight);
+    const uint64_t rows = DLPI_LOAD_RLX(&b->clear_rows);
+    if (of == 0) return;
+    const double times = (double)DLPI_LOAD_RLX(&b->busy_ns) / (double)of;
+    out->ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
+    out->spared_ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
+    if (weight <= *most || rows == 0) return;
+    *most = weight;
+    for (size_t i = 0; i < sizeof b->clear_name / 8; i++) {
+        const uint64_t word = DLPI_LOAD_RLX(&b->clear_name[i]);
+        memcpy(out->field + 8 * i, &word, sizeof word);
+    }
+    out->field[sizeof out->field - 1] = 0; /* another worker's, and torn while it changes */
+    out->room = DLPI_LOAD_RLX(&b->clear_room);
+    out->cleared = DLPI_LOAD_RLX(&b->clear_bytes) / rows;
+    out->used = DLPI_LOAD_RLX(&b->clear_used) / rows;
+}
+
 /* Add the counts of one worker to the statistics of its stage. */
 DLPI_COLD
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
@@ -46323,8 +46669,12 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->unit_is_batch = st->r.work >= (int)s->n_item_work && st->r.work < (int)s->n_work;
     out->in_flight = st->r.in_flight;
     out->zeroes = st->r.zeroes;
-    for (int k = 0; k < st->r.n_workers; k++)
-        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->r.first_worker + k)), out);
+    uint64_t most = 0;
+    for (int k = 0; k < st->r.n_workers; k++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->r.first_worker + k));
+        dlpi_stage_add_worker(b, out);
+        dlpi_stage_clears(b, &most, &out->clears);
+    }
     dlpi_stage_times(s, st, out);
 }
 
@@ -48275,6 +48625,18 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
+/* Return which part of the busy time of a stage these ns of clearing are, 0..1. */
+DLPI_COLD
+static double dlpi_clears_share(const dlp_stage_stats *g, uint64_t ns) {
+    return ns < g->busy_ns ? (double)ns / (double)g->busy_ns : ns > 0;
+}
+
+/* True if clearing is a large part of the busy time of a stage. */
+DLPI_COLD
+static bool dlpi_clears_much(const dlp_stage_stats *g) {
+    return g->clears.field[0] != 0 && dlpi_clears_share(g, g->clears.ns) >= 0.3;
+}
+
 /* Lower the predicted rate to a bound, if it is above, and note whose bound it is. */
 DLPI_COLD
 static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
@@ -48345,6 +48707,18 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 }
 
 /* ---- what a change would give ---- */
+
+/* Return the items/s of a pipe whose stage g leaves out the clearing that writes_all_bytes = 1
+   spares, until the consumer or another stage is as busy. */
+DLPI_COLD
+static double dlpi_clears_rate(const dlpi_load *l, const dlp_stats *s, const dlp_stage_stats *g) {
+    double more = 1 / (1 - dlpi_clears_share(g, g->clears.spared_ns));
+    const double here = g->workers <= 0 ? (double)g->busy_ns / l->ns : 0;
+    double busiest = l->consumer - here + here / more;
+    for (int k = 0; k < l->n; k++)
+        if (&s->stages[k] != g && l->util[k] > busiest) busiest = l->util[k];
+    return l->rate * (busiest * more > 1 ? 1 / busiest : more);
+}
 
 /* What is foretold of other numbers of workers or batches. */
 typedef struct dlpi_foretold {
@@ -48496,20 +48870,19 @@ static const dlp_stage_stats *dlpi_outs_limit(const dlp_stats *s, uint64_t *slot
 enum {
     DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_PRODUCERS,
     DLPI_OF_ALONE, DLPI_OF_NONE, DLPI_OF_OUT, DLPI_OF_HANGS, DLPI_OF_LOCK, DLPI_OF_TURNS,
-    DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW, DLPI_OF_LONGEST,
-    DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
-    DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
-    DLPI_OF_NOTE, DLPI_OF_REST
+    DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW,
+    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING,
+    DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS,
+    DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
 };
 
 #define DLPI_HAND_OVER_NS 500 /* ns to hand a batch to another core: overhead_ns_b1_p2, far */
 
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
-   keep all that the stage fetches. zeroes: zeroing the rows costs a stage with quick items a
-   notable part of its time. If the items take less than that would, 1 ns for 128 bytes, the rows
-   are ragged: only what an earlier item has left is zeroed. brief: a batch is less work than
-   handing it over. handing: handing batches over costs more than workers give, also with more
-   batches in flight. */
+   keep all that the stage fetches. behind: bytes of a ragged field behind the lengths are written,
+   else no more bytes are cleared than items have used. brief: a batch is less work than handing it
+   over. handing: handing batches over costs more than workers give, also with more batches in
+   flight. */
 #define DLPI_FACTS \
     const dlp_stream_stats *y = &g->spread; \
     const dlp_chunk_stats *c = &s->chunks; \
@@ -48536,8 +48909,9 @@ enum {
     const bool little = s->cache_hits > 0 && s->cache_capacity < s->cache_all_bytes && \
                        s->cache_all_bytes / 8 <= s->cache_capacity; \
     const bool jumps = g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns; \
-    const bool zeroes = g->zeroes != 0 && g->items > 0 && g->busy_ns < g->bytes / 2 && \
-                        g->busy_ns >= g->bytes / 128; \
+    const dlp_clear_stats *z = &g->clears; \
+    const double spared = dlpi_clears_share(g, z->spared_ns); \
+    const bool behind = z->used < z->room && z->cleared / 2 > z->used; \
     const bool padded = tokens > 0 && (double)own[DLP_PACK_PADDING] >= 0.001 * (double)tokens; \
     const bool taken = l->used < 0.9 && l->cores > l->used; \
     const bool filters = words->items == NULL && g->inputs_items > 0 && g->inputs_empty > 0 && \
@@ -48587,6 +48961,16 @@ enum {
     X(LOCK, true, "Change: hold the lock for a shorter time, or give each worker a handle of its " \
       "own in worker_init. More workers or requests give nothing; {field} = 1 gives about as " \
       "many items/s.\n") \
+    X(CLEARS, true, "Limit: clearing: {clears} % of the time of '{name}' goes into setting bytes " \
+      "to 0, most of it for field '{cleared_field}': {cleared} for each item[ragged|, which uses " \
+      "{used_bytes} of a room of {room}].\n") \
+    X(CLEARS, 2 * z->spared_ns >= z->ns, "Change: set writes_all_bytes = 1 if the callback " \
+      "writes all bytes of its fields[ragged|, of this one those of its length], or declare a " \
+      "smaller '{cleared_field}'; that should give up to {rate_spared} items/s.\n") \
+    X(CLEARS, behind, "Change: write no bytes behind the length of '{cleared_field}', as padding " \
+      "does: the whole room is cleared then. Or declare a smaller room (its shape).\n") \
+    X(CLEARS, true, "Change: declare a smaller '{cleared_field}'[own_workers|, or raise " \
+      "{field}]; no setting leaves this clearing out.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
     X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a " \
@@ -48648,9 +49032,10 @@ enum {
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
     X(BETTER, fetches && little, "Better: cache.bytes = {cache_all_bytes}, if there is memory: " \
       "later epochs then fetch nothing; {misses} % of the lookups miss now.\n") \
-    X(BETTER, fetches && x->told != DLPI_OF_MANY && zeroes, "Better: each row ({row_bytes}) is " \
-      "set to 0 before its fetch; both take {each_item}. If fetch writes every byte, " \
-      "writes_all_bytes = 1 saves that.\n") \
+    X(BETTER, (here && spared >= 0.1) || \
+      (x->told == DLPI_OF_PREFETCH && i == l->busiest && spared >= 0.3), "Better: " \
+      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 " \
+      "takes {spared} % of its time, most of it for field '{cleared_field}' ({room}).\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
       "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
       "DLP_FETCH_THREADS)]. Its [inlined|callbacks|workers] compute {cpu} % of their time and " \
@@ -48738,7 +49123,8 @@ enum {
     X(waits, own[DLP_OUT_FULL] == DLP_FULL_WAIT) X(all, s->cache_capacity >= s->cache_all_bytes) \
     X(device, c->device_buffers > 0) X(preload, c->preload != 0) \
     X(found, c->preload != 0 && c->preload_auto != 0) X(others, !chunks && x->others > 0) \
-    X(inlined, g->workers <= 0) X(full, c->preload == 0 && c->preload_auto != 0) \
+    X(inlined, g->workers <= 0) X(ragged, z->used < z->room) \
+    X(own_workers, g->workers > 0) X(full, c->preload == 0 && c->preload_auto != 0) \
     X(few, l->busiest >= 0 && (int)s->cpus <= s->stages[l->busiest].workers + 1)
 
 /* Fields that are told as they are: of what, and which. */
@@ -48770,6 +49156,9 @@ enum {
     X(plan, bytes, s->plan_bytes) X(left_out_of_all, int, dlpi_all_left_out(s)) \
     X(owned, int, own[DLP_OUT_HELD]) X(capacity, int, own[DLP_OUT_CAPACITY]) \
     X(missed, int, own[DLP_OUT_MISSED]) X(waiting, int, x->lock.waits) \
+    X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used_bytes, bytes, z->used) \
+    X(clears, percent, dlpi_clears_share(g, z->ns)) \
+    X(spared, percent, spared) X(rate_spared, of, dlpi_clears_rate(l, s, g)) \
     X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
 
 /* Parts and means: a name, a form, two numbers of which the first is divided by the second. */
@@ -48777,9 +49166,9 @@ enum {
     X(part_wait, percent, s->part_wait_ns, l->ns) X(step, span, s->step_ns, s->batches) \
     X(steps, percent, s->step_ns, l->ns) X(starved, percent, g->starved_ns, l->ns) \
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
-    X(cpu, percent, g->cpu_ns, g->busy_ns) X(row_bytes, bytes, g->bytes, g->items) \
+    X(cpu, percent, g->cpu_ns, g->busy_ns) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
-    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) \
+    X(each_batch, span, g->busy_ns, s->batches) \
     X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
     X(each, span, (double)r->attached * l->ns, g->items) \
@@ -48796,6 +49185,7 @@ enum {
 
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \
+    X(cleared_field, z->field) \
     X(name, g->name) X(next, dlpi_num_limit(s, v->next_limit).s) X(first_skip, x->first_skip) \
     X(then, dlpi_num_limit(s, f->then).s) X(es, s->batches == 1 ? " is" : "es are") \
     X(are, g->workers == 1 ? " is" : "s are") X(own_es, own[DLP_OUT_CAPACITY] == 1 ? "" : "es") \
@@ -48967,6 +49357,7 @@ static int dlpi_tale_limit(dlpi_tale *x) {
         return DLPI_OF_LOCK;
     }
     if (limit == DLPI_LIMIT_PREFETCH && dlpi_stage_turns(x->g)) return DLPI_OF_TURNS;
+    if ((limit >= 0 || limit == DLPI_LIMIT_CORES) && dlpi_clears_much(x->g)) return DLPI_OF_CLEARS;
     dlpi_foretell(x->s, x->l, limit, &x->f);
     if (limit < 0) return -1 - limit; /* as the groups are numbered */
     if (x->g->workers <= 0) return DLPI_OF_INLINE;
@@ -50420,7 +50811,11 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
-        if (d->chunks.rows_at == NULL && !d->chunks.writes_all_bytes)
+        if (d->chunks.rows_at != NULL || d->chunks.writes_all_bytes) continue;
+        if (dlpi_clears_timed(l->w))
+            dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count,
+                             true);
+        else
             memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);

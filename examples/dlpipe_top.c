@@ -223,7 +223,10 @@ static char process_state(int32_t pid) {
     X(retried) \
     X(replaced) \
     X(left_out) \
-    X(restarts) X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns) X(in_flight_ns)
+    X(restarts) \
+    X(busy_ns) \
+    X(starved_ns) \
+    X(blocked_ns) X(cpu_ns) X(core_wait_ns) X(in_flight_ns) X(clears.ns) X(clears.spared_ns)
 #define LESS(member) k->member -= before->member < k->member ? before->member : k->member;
 
 static void stage_since(dlp_stage_stats *k, const dlp_stage_stats *before) { STAGE_COUNTERS(LESS) }

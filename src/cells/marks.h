@@ -56,18 +56,26 @@ static inline bool dlpi_line_dirty(const uint8_t *at) {
     return (k[0] | k[1] | k[2] | k[3] | k[4] | k[5] | k[6] | k[7]) != 0;
 }
 
-/* Clear what earlier writers have left behind the first `used` bytes of a ragged field's room at
-   `at`. mark: the bytes that they may have written, from `at` on. A short piece is cleared in steps
-   of 64 bytes, since a memset of a length that the processor cannot foretell takes longer than its
-   stores do. The last step may go beyond the mark, but not beyond the room. */
-static inline void dlpi_tail_clear(uint8_t *at, uint64_t used, uint64_t mark, uint64_t room) {
+/* Return how many bytes of a ragged field's room at `at`, from the first one on, earlier writers
+   may have left other than 0. used: bytes that are written now. mark: bytes that the writers may
+   have written. */
+static inline uint64_t dlpi_tail_end(const uint8_t *at, uint64_t used, uint64_t mark,
+                                     uint64_t room) {
     const uint64_t from = used > mark ? used : mark;
-    if (room - used <= DLPI_MARK_SHORT || room - from < 64 || dlpi_line_dirty(at + from))
-        memset(at + used, 0, (size_t)(room - used));
-    else if (from - used > DLPI_MARK_STEPS)
-        memset(at + used, 0, (size_t)(from - used));
+    if (room - used <= DLPI_MARK_SHORT || room - from < 64) return room;
+    return dlpi_line_dirty(at + from) ? room : from;
+}
+
+/* Clear what earlier writers have left behind the first `used` bytes of a ragged field's room at
+   `at`. mark: as for dlpi_tail_end. A short piece is cleared in steps of 64 bytes, since a memset
+   of a length that the processor cannot foretell takes longer than its stores do. The last step may
+   go beyond the mark, but not beyond the room. */
+static inline void dlpi_tail_clear(uint8_t *at, uint64_t used, uint64_t mark, uint64_t room) {
+    const uint64_t end = dlpi_tail_end(at, used, mark, room);
+    if (end == room || end - used > DLPI_MARK_STEPS)
+        memset(at + used, 0, (size_t)(end - used));
     else
-        for (; used < from; used += 64) memset(at + used, 0, 64);
+        for (; used < end; used += 64) memset(at + used, 0, 64);
 }
 
 /* Return the bytes that earlier writers of a room may have left, and open its mark. */

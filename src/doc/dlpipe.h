@@ -99,19 +99,19 @@
    >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
    >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
-   >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
-   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes
-   >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch
-   >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs
-   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
-   >>impl-kinds >>impl-build >>impl-helps >>impl-placement >>impl-links >>impl-mapped >>impl-files
-   >>impl-part-files >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index
-   >>impl-index-turn >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source
-   >>impl-push-memory >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
-   >>impl-graph >>history >>licence
+   >>impl-marks >>impl-clears >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim
+   >>impl-programs >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune
+   >>impl-state >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber
+   >>impl-in-flight >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs
+   >>impl-arrivals >>impl-boxes >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined
+   >>impl-pack >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join
+   >>impl-push-cells >>impl-outs >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-helps >>impl-placement
+   >>impl-links >>impl-mapped >>impl-files >>impl-part-files >>impl-foreign >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn >>impl-indexed >>impl-lines
+   >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
+   >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 

@@ -536,6 +536,8 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
                  dlpi_slot_at(w->p, a->slot)->epoch, n);
     w->last_ns = now;
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
+    dlpi_clears_next(w);
 }
 
 /* Take an attempt back from its source, and book how long it was out. */

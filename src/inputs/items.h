@@ -17,6 +17,8 @@ typedef struct dlpi_level {
     uint64_t number_at; /* bytes from the beginning of an item to its number (dlp_batch.number); 0:
                            it has none */
     bool marked;        /* its items have marks behind their lengths */
+    bool spared; /* its items are cleared, and writes_all_bytes = 1 of their maker would leave that
+                    out */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
     uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
@@ -226,6 +228,8 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
             f = made + l->first;
             n = l->n;
         }
+        l->spared = i > 0 ? l[-1].maker.expand != NULL && !l[-1].maker.writes_all_bytes
+                          : !x->input.writes_all_bytes && x->n_fetched == n;
         rc = dlpi_level_places(p, st, l, f, n, numbered && i + 1 == x->n_levels);
     }
     return rc;
@@ -432,6 +436,41 @@ static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, boo
     }
 }
 
+/* Do what dlpi_item_open does to clear fields, in a sample (>>impl-clears). */
+DLPI_COLD static void dlpi_item_open_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                           uint32_t first) {
+    for (uint32_t f = first; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint8_t *at = to + l->at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) {
+            dlpi_clear_timed(w, d, at, d->row_bytes, 1, l->spared);
+            continue;
+        }
+        const uint64_t from = dlpi_tails_timed(w, d, at, mark, NULL, 1);
+        dlpi_mark_begin(mark, at, d->row_bytes, true);
+        dlpi_clear_note(w, d, from, l->spared);
+    }
+}
+
+/* Return the field with the most bytes, from field `first` on. */
+DLPI_COLD static const dlpi_field *dlpi_field_largest(const dlpi_fields *fs, uint32_t first) {
+    const dlpi_field *largest = &fs->at[first];
+    for (uint32_t f = first; f < fs->n; f++)
+        if (fs->at[f].row_bytes > largest->row_bytes) largest = &fs->at[f];
+    return largest;
+}
+
+/* Set `bytes` bytes at `at` to 0: of `rows` items of level l, the fields from `first` on. None of
+   them is ragged. */
+static inline void dlpi_items_zero(const dlpi_worker *w, const dlpi_level *l, uint32_t first,
+                                   uint8_t *at, uint64_t bytes, uint64_t rows) {
+    if (dlpi_clears_timed(w))
+        dlpi_clear_timed(w, dlpi_field_largest(&l->fs, first), at, bytes, rows, l->spared);
+    else
+        memset(at, 0, (size_t)bytes);
+}
+
 /* Return the bytes that a field of an item has: if it is ragged, those of `length` rows, at most
    its maximum. */
 static inline size_t dlpi_field_used(const dlpi_field *d, uint64_t length) {
@@ -482,8 +521,8 @@ static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *fro
 
 /* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
    Fields that end behind level l are left out. Further fields of `next` begin as zeros. */
-static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
-                           const dlpi_level *next, uint8_t *to) {
+static void dlpi_item_copy(const dlpi_worker *w, const dlpi_level *l, uint32_t n,
+                           const uint8_t *from, const dlpi_level *next, uint8_t *to) {
     const uint64_t *length = (const uint64_t *)(const void *)from;
     uint64_t *lengths = (uint64_t *)(void *)to, none;
     uint32_t k = 0;
@@ -496,16 +535,19 @@ static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
         if (next->fs.any_ragged) lengths[k] = rows;
         k++;
     }
-    if (k < next->fs.n && next->fs.any_ragged)
+    if (k < next->fs.n && next->fs.any_ragged && dlpi_clears_timed(w))
+        dlpi_item_open_timed(w, to, next, k);
+    else if (k < next->fs.n && next->fs.any_ragged)
         dlpi_item_open(to, next, k, true);
     else if (k < next->fs.n)
-        memset(to + next->at[k], 0, (size_t)(next->bytes - next->at[k]));
+        dlpi_items_zero(w, next, k, to + next->at[k], next->bytes - next->at[k], 1);
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
-static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
+static void dlpi_arrived_copy(const dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
-    dlpi_item_copy(l, x->n_fetched, dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made), l, to);
+    const uint8_t *from = dlpi_arrived_at(w->p, x, c, dlpi_input_at(w->p, c)->made);
+    dlpi_item_copy(w, l, x->n_fetched, from, l, to);
 }
 
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
@@ -544,6 +586,15 @@ static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
         memset(to, 0, (size_t)l->bytes);
 }
 
+/* Do what dlpi_input_zero does, in a sample. */
+DLPI_COLD static void dlpi_input_zero_timed(const dlpi_worker *w, uint8_t *to,
+                                            const dlpi_level *l) {
+    if (l->fs.any_ragged)
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open_timed(w, to, l, 0);
+    else
+        dlpi_items_zero(w, l, 0, to, l->bytes, 1);
+}
+
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static inline int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs,
                                      const uint64_t *lengths) {
@@ -565,19 +616,36 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
         if (l->fs.at[f].f.ragged) dlpi_mark_back(dlpi_item_mark(to, l, f, &none));
 }
 
+/* Do what dlpi_item_close does, and time it for each field. data: the fields of the item. */
+DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
+                                            void *const *data) {
+    const uint64_t *length = (const uint64_t *)(const void *)to;
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (!d->f.ragged) continue;
+        const uint64_t from = dlpi_tails_timed(w, d, data[f], mark, &length[f], 1);
+        dlpi_marks_close(d, 1, &data[f], &length[f], mark);
+        dlpi_clear_note(w, d, from, false);
+    }
+}
+
 /* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
    Close its marks. The mark of a field whose length is wrong stays open. */
-static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
+static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
-                     dlpi_item_marks(to, l));
+    if (dlpi_clears_timed(w))
+        dlpi_item_close_timed(w, to, l, data);
+    else
+        dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                         dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
    marks. Returns 0, or DLP_ERR_LENGTH. */
 static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) dlpi_item_close(to, l);
+    if (l->fs.any_ragged) dlpi_item_close(w, to, l);
     return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
 }
 
@@ -654,12 +722,14 @@ static int dlpi_level_answered(dlpi_worker *w, const dlpi_level *l, const dlpi_o
 
 /* Clear the item of the first level at `to` (zero), or open its marks, before its fetch. Let `in`
    show it. by: holds the addresses of the fields. */
-DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                                 dlpi_item_arrays *by, bool zero) {
-    if (zero)
-        dlpi_input_zero(to, x->level);
-    else
+DLPI_INLINE void dlpi_input_lays(const dlpi_worker *w, const dlpi_expand *x, dlp_item *in,
+                                 uint8_t *to, dlpi_item_arrays *by, bool zero) {
+    if (!zero)
         dlpi_item_begins(to, x->level);
+    else if (dlpi_clears_timed(w))
+        dlpi_input_zero_timed(w, to, x->level);
+    else
+        dlpi_input_zero(to, x->level);
     dlpi_input_lay(in, to, x->level, by, true);
 }
 
@@ -667,7 +737,7 @@ DLPI_INLINE void dlpi_input_lays(const dlpi_expand *x, dlp_item *in, uint8_t *to
    the worker tells whose callback runs. Returns the callback's result. */
 DLPI_INLINE int dlpi_input_asks(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                 dlpi_item_arrays *by, bool zero, bool shows) {
-    dlpi_input_lays(x, in, to, by, zero);
+    dlpi_input_lays(w, x, in, to, by, zero);
     if (shows) dlpi_op_tells(w, x->row);
     return x->input.fetch(x->input.user, in);
 }
@@ -696,9 +766,9 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
     if (made != NULL) {
         rc = dlpi_read_took(w, made);
     } else if (x->found.arrivals != NULL) {
-        dlpi_arrived_copy(w->p, x, c, to);
+        dlpi_arrived_copy(w, x, c, to);
     } else if (x->found.joins != NULL) {
-        dlpi_input_lays(x, in, to, by, zero);
+        dlpi_input_lays(w, x, in, to, by, zero);
         rc = x->found.joins->fetch(w, c, in);
     } else {
         rc = dlpi_input_asks(w, x, in, to, by, zero, w->shows);

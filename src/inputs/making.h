@@ -153,9 +153,9 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
-    void (*begins)(uint8_t *to, const dlpi_level *l); /* prepares the place of an item; NULL: no
-                                                         byte has to be prepared */
-    const dlp_item *given;                            /* the input, without its fields */
+    void (*begins)(const struct dlpi_making *m); /* prepares the place of an item; NULL: no byte has
+                                                    to be prepared */
+    const dlp_item *given;                       /* the input, without its fields */
     dlp_item shown, item; /* what each new item is set to, but for index and position, which are
                               those of `given`; the item added last */
     dlpi_item_arrays fields;
@@ -211,7 +211,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         uint8_t *from = dlpi_line_place(b, l), *to = dlpi_line_place(b, l + 1);
         dlpi_item_arrays fields;
         dlp_item given = *it;
-        dlpi_item_copy(l, l->fs.n, from, l + 1, to);
+        dlpi_item_copy(b->w, l, l->fs.n, from, l + 1, to);
         if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes); /* the item is over */
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
@@ -284,16 +284,30 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         dlpi_making_steps(m);
         return;
     }
-    if (m->to->fs.any_ragged) dlpi_item_close(m->at, m->to); /* its lengths are checked later */
+    if (m->to->fs.any_ragged)
+        dlpi_item_close(m->line->w, m->at, m->to); /* its lengths are checked later */
     m->line->made++, m->at += m->to->bytes;
 }
 
-/* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
-   the fields that maps add begin as zeros. */
-static void dlpi_making_begins(uint8_t *to, const dlpi_level *l) {
-    if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
-    dlpi_item_begins(to, l);
-    if (l->n_made > 0) dlpi_item_open(to, l, l->n_made, true);
+/* Clear the place of the next item. */
+static void dlpi_making_zero(const dlpi_making *m) { dlpi_input_zero(m->at, m->to); }
+
+/* The same in a sample (>>impl-clears). */
+DLPI_COLD static void dlpi_making_zero_timed(const dlpi_making *m) {
+    dlpi_input_zero_timed(m->line->w, m->at, m->to);
+}
+
+/* Prepare the place of the next item, of which the callback writes all bytes: the fields that maps
+   add begin as zeros. */
+static void dlpi_making_begins(const dlpi_making *m) {
+    const dlpi_worker *w = m->line->w;
+    const dlpi_level *l = m->to;
+    if (l->fs.any_ragged) memset(m->at, 0, l->fs.n * 8u);
+    dlpi_item_begins(m->at, l);
+    if (l->n_made > 0 && dlpi_clears_timed(w))
+        dlpi_item_open_timed(w, m->at, l, l->n_made);
+    else if (l->n_made > 0)
+        dlpi_item_open(m->at, l, l->n_made, true);
 }
 
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
@@ -306,7 +320,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     m->item = m->shown; /* whole: the callback may have changed any of it */
     m->item.index = m->given->index;
     m->item.position = m->given->position;
-    if (m->begins != NULL) m->begins(m->at, to);
+    if (m->begins != NULL) m->begins(m);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -327,9 +341,9 @@ static void dlpi_making_open(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
     const bool all = l->maker.writes_all_bytes != 0;
     m->line = b;
     m->to = to;
-    m->begins = !all                                ? dlpi_input_zero
-                : to->fs.any_ragged || n < to->fs.n ? dlpi_making_begins
-                                                    : NULL;
+    m->begins = all ? to->fs.any_ragged || n < to->fs.n ? dlpi_making_begins : NULL
+                : dlpi_clears_timed(b->w) ? dlpi_making_zero_timed
+                                          : dlpi_making_zero;
     m->steps = to->program.n > 0 || to->maker.max_out > 0 || b->last->number_at > 0 ||
                b->by->found.max_bytes > 0;
     m->given = given;
@@ -647,7 +661,8 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
                op->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
-        memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+        dlpi_items_zero(w, x->level, 0, b.cell + cell->made * x->one_bytes,
+                        (cell->run - cell->made) * x->one_bytes, cell->run - cell->made);
     b.counts = x->n_levels == 1 && !x->level->fs.any_ragged;
     b.making = &making;
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);

@@ -167,7 +167,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     }
     a->note.used_random = 0;
     dlpi_input_item(&a->item, &a->fields, x->n_fetched);
-    dlpi_input_lays(x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
+    dlpi_input_lays(w, x, &a->item, to, &a->fields, !x->input.writes_all_bytes);
     return false;
 }
 

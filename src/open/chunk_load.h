@@ -54,7 +54,11 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
-        if (d->chunks.rows_at == NULL && !d->chunks.writes_all_bytes)
+        if (d->chunks.rows_at != NULL || d->chunks.writes_all_bytes) continue;
+        if (dlpi_clears_timed(l->w))
+            dlpi_clear_timed(l->w, &p->items.at[f], l->data[f], l->c.count * bytes, l->c.count,
+                             true);
+        else
             memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);

@@ -107,7 +107,21 @@ struct dlp_call {
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
+typedef struct dlpi_clear_times { /* ns of a sample of what clearing costs (>>impl-clears) */
+    uint64_t of_ns, ns;           /* of all its work; of clears in it */
+    uint64_t spared_ns;           /* of clears that writes_all_bytes = 1 would leave out */
+} dlpi_clear_times;
+
+typedef struct dlpi_clears {
+    dlpi_clear_times now, held; /* the present sample; the one with the most ns so far */
+    uint64_t clock_ns;          /* what a reading of the clock takes */
+    uint32_t readings;          /* of the clock, for clears of the present sample */
+    uint32_t taken;             /* samples so far, at most DLPI_CLEARS_EVERY */
+    const dlpi_field *field;    /* the field that the block names; NULL: none */
+} dlpi_clears;
+
 typedef struct dlpi_worker_rare {
+    dlpi_clears clears;
     dlpi_parked parked[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
@@ -162,6 +176,8 @@ typedef struct dlpi_worker {
     bool shows;              /* it tells in block->op whose callback runs */
     bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
+    bool clears;             /* its clears are timed: this unit is a sample (>>impl-clears) */
+    uint32_t clears_due;     /* readings of the clock until the next sample */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */

@@ -277,6 +277,11 @@ typedef struct dlpi_worker_block {
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
     uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
+    /* Its samples of what clearing costs (>>impl-clears): ns of all work; of clears; of clears that
+       writes_all_bytes = 1 would leave out. Then the named field, its room, the weight of its vote,
+       and how many bytes of it were cleared and used in so many rows. */
+    uint64_t clear_of_ns, clear_ns, clear_spared_ns;
+    uint64_t clear_name[4], clear_room, clear_weight, clear_bytes, clear_used, clear_rows;
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
@@ -331,7 +336,7 @@ _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, op) + 4,
                "no padding");
-_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
+_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, clear_rows) + 8,
                "no hidden padding");
 _Static_assert(sizeof(dlpi_group) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");

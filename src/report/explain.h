@@ -143,6 +143,7 @@ static int dlpi_tale_limit(dlpi_tale *x) {
         return DLPI_OF_LOCK;
     }
     if (limit == DLPI_LIMIT_PREFETCH && dlpi_stage_turns(x->g)) return DLPI_OF_TURNS;
+    if ((limit >= 0 || limit == DLPI_LIMIT_CORES) && dlpi_clears_much(x->g)) return DLPI_OF_CLEARS;
     dlpi_foretell(x->s, x->l, limit, &x->f);
     if (limit < 0) return -1 - limit; /* as the groups are numbered */
     if (x->g->workers <= 0) return DLPI_OF_INLINE;

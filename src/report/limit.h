@@ -109,6 +109,16 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
+/* Return which part of the busy time of a stage these ns of clearing are, 0..1. */
+static double dlpi_clears_share(const dlp_stage_stats *g, uint64_t ns) {
+    return ns < g->busy_ns ? (double)ns / (double)g->busy_ns : ns > 0;
+}
+
+/* True if clearing is a large part of the busy time of a stage. */
+static bool dlpi_clears_much(const dlp_stage_stats *g) {
+    return g->clears.field[0] != 0 && dlpi_clears_share(g, g->clears.ns) >= 0.3;
+}
+
 /* Lower the predicted rate to a bound, if it is above, and note whose bound it is. */
 static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     if (bound < v->rate_plus_one) {
@@ -175,6 +185,17 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 }
 
 /* ---- what a change would give ---- */
+
+/* Return the items/s of a pipe whose stage g leaves out the clearing that writes_all_bytes = 1
+   spares, until the consumer or another stage is as busy. */
+static double dlpi_clears_rate(const dlpi_load *l, const dlp_stats *s, const dlp_stage_stats *g) {
+    double more = 1 / (1 - dlpi_clears_share(g, g->clears.spared_ns));
+    const double here = g->workers <= 0 ? (double)g->busy_ns / l->ns : 0;
+    double busiest = l->consumer - here + here / more;
+    for (int k = 0; k < l->n; k++)
+        if (&s->stages[k] != g && l->util[k] > busiest) busiest = l->util[k];
+    return l->rate * (busiest * more > 1 ? 1 / busiest : more);
+}
 
 /* What is foretold of other numbers of workers or batches. */
 typedef struct dlpi_foretold {

@@ -13,20 +13,19 @@
 enum {
     DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_PRODUCERS,
     DLPI_OF_ALONE, DLPI_OF_NONE, DLPI_OF_OUT, DLPI_OF_HANGS, DLPI_OF_LOCK, DLPI_OF_TURNS,
-    DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW, DLPI_OF_LONGEST,
-    DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN,
-    DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED,
-    DLPI_OF_NOTE, DLPI_OF_REST
+    DLPI_OF_CLEARS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_BETTER, DLPI_OF_SKEW,
+    DLPI_OF_LONGEST, DLPI_OF_SLOW, DLPI_OF_INPUTS, DLPI_OF_STREAMS, DLPI_OF_PACKING,
+    DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES, DLPI_OF_IDLE, DLPI_OF_ERRORS,
+    DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
 };
 
 #define DLPI_HAND_OVER_NS 500 /* ns to hand a batch to another core: overhead_ns_b1_p2, far */
 
 /* What the lists below are made of. little: a larger cache, of up to eight times the bytes, would
-   keep all that the stage fetches. zeroes: zeroing the rows costs a stage with quick items a
-   notable part of its time. If the items take less than that would, 1 ns for 128 bytes, the rows
-   are ragged: only what an earlier item has left is zeroed. brief: a batch is less work than
-   handing it over. handing: handing batches over costs more than workers give, also with more
-   batches in flight. */
+   keep all that the stage fetches. behind: bytes of a ragged field behind the lengths are written,
+   else no more bytes are cleared than items have used. brief: a batch is less work than handing it
+   over. handing: handing batches over costs more than workers give, also with more batches in
+   flight. */
 #define DLPI_FACTS \
     const dlp_stream_stats *y = &g->spread; \
     const dlp_chunk_stats *c = &s->chunks; \
@@ -53,8 +52,9 @@ enum {
     const bool little = s->cache_hits > 0 && s->cache_capacity < s->cache_all_bytes && \
                        s->cache_all_bytes / 8 <= s->cache_capacity; \
     const bool jumps = g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns; \
-    const bool zeroes = g->zeroes != 0 && g->items > 0 && g->busy_ns < g->bytes / 2 && \
-                        g->busy_ns >= g->bytes / 128; \
+    const dlp_clear_stats *z = &g->clears; \
+    const double spared = dlpi_clears_share(g, z->spared_ns); \
+    const bool behind = z->used < z->room && z->cleared / 2 > z->used; \
     const bool padded = tokens > 0 && (double)own[DLP_PACK_PADDING] >= 0.001 * (double)tokens; \
     const bool taken = l->used < 0.9 && l->cores > l->used; \
     const bool filters = words->items == NULL && g->inputs_items > 0 && g->inputs_empty > 0 && \
@@ -104,6 +104,16 @@ enum {
     X(LOCK, true, "Change: hold the lock for a shorter time, or give each worker a handle of its " \
       "own in worker_init. More workers or requests give nothing; {field} = 1 gives about as " \
       "many items/s.\n") \
+    X(CLEARS, true, "Limit: clearing: {clears} % of the time of '{name}' goes into setting bytes " \
+      "to 0, most of it for field '{cleared_field}': {cleared} for each item[ragged|, which uses " \
+      "{used_bytes} of a room of {room}].\n") \
+    X(CLEARS, 2 * z->spared_ns >= z->ns, "Change: set writes_all_bytes = 1 if the callback " \
+      "writes all bytes of its fields[ragged|, of this one those of its length], or declare a " \
+      "smaller '{cleared_field}'; that should give up to {rate_spared} items/s.\n") \
+    X(CLEARS, behind, "Change: write no bytes behind the length of '{cleared_field}', as padding " \
+      "does: the whole room is cleared then. Or declare a smaller room (its shape).\n") \
+    X(CLEARS, true, "Change: declare a smaller '{cleared_field}'[own_workers|, or raise " \
+      "{field}]; no setting leaves this clearing out.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
     X(INLINE, brief, "Change: raise batch_size: a batch is {each_batch} of its work, and a " \
@@ -165,9 +175,10 @@ enum {
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
     X(BETTER, fetches && little, "Better: cache.bytes = {cache_all_bytes}, if there is memory: " \
       "later epochs then fetch nothing; {misses} % of the lookups miss now.\n") \
-    X(BETTER, fetches && x->told != DLPI_OF_MANY && zeroes, "Better: each row ({row_bytes}) is " \
-      "set to 0 before its fetch; both take {each_item}. If fetch writes every byte, " \
-      "writes_all_bytes = 1 saves that.\n") \
+    X(BETTER, (here && spared >= 0.1) || \
+      (x->told == DLPI_OF_PREFETCH && i == l->busiest && spared >= 0.3), "Better: " \
+      "writes_all_bytes = 1 in '{name}', if its callback writes all bytes. Setting them to 0 " \
+      "takes {spared} % of its time, most of it for field '{cleared_field}' ({room}).\n") \
     X(BETTER, here && dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, "Better: " \
       "{many}[inlined| and {field} = 1] in '{name}'[one| (in a loader, also fetcher = " \
       "DLP_FETCH_THREADS)]. Its [inlined|callbacks|workers] compute {cpu} % of their time and " \
@@ -255,7 +266,8 @@ enum {
     X(waits, own[DLP_OUT_FULL] == DLP_FULL_WAIT) X(all, s->cache_capacity >= s->cache_all_bytes) \
     X(device, c->device_buffers > 0) X(preload, c->preload != 0) \
     X(found, c->preload != 0 && c->preload_auto != 0) X(others, !chunks && x->others > 0) \
-    X(inlined, g->workers <= 0) X(full, c->preload == 0 && c->preload_auto != 0) \
+    X(inlined, g->workers <= 0) X(ragged, z->used < z->room) \
+    X(own_workers, g->workers > 0) X(full, c->preload == 0 && c->preload_auto != 0) \
     X(few, l->busiest >= 0 && (int)s->cpus <= s->stages[l->busiest].workers + 1)
 
 /* Fields that are told as they are: of what, and which. */
@@ -287,6 +299,9 @@ enum {
     X(plan, bytes, s->plan_bytes) X(left_out_of_all, int, dlpi_all_left_out(s)) \
     X(owned, int, own[DLP_OUT_HELD]) X(capacity, int, own[DLP_OUT_CAPACITY]) \
     X(missed, int, own[DLP_OUT_MISSED]) X(waiting, int, x->lock.waits) \
+    X(room, bytes, z->room) X(cleared, bytes, z->cleared) X(used_bytes, bytes, z->used) \
+    X(clears, percent, dlpi_clears_share(g, z->ns)) \
+    X(spared, percent, spared) X(rate_spared, of, dlpi_clears_rate(l, s, g)) \
     X(at_work, int, x->lock.at_work) X(slower, of, dlpi_lock_times(&x->lock))
 
 /* Parts and means: a name, a form, two numbers of which the first is divided by the second. */
@@ -294,9 +309,9 @@ enum {
     X(part_wait, percent, s->part_wait_ns, l->ns) X(step, span, s->step_ns, s->batches) \
     X(steps, percent, s->step_ns, l->ns) X(starved, percent, g->starved_ns, l->ns) \
     X(busy, percent, g->busy_ns, l->ns * (g->workers > 0 ? g->workers : 1)) \
-    X(cpu, percent, g->cpu_ns, g->busy_ns) X(row_bytes, bytes, g->bytes, g->items) \
+    X(cpu, percent, g->cpu_ns, g->busy_ns) \
     X(batch_bytes, bytes, s->bytes, c->taken > 0 ? c->taken : s->batches) \
-    X(each_batch, span, g->busy_ns, s->batches) X(each_item, span, g->busy_ns, g->items) \
+    X(each_batch, span, g->busy_ns, s->batches) \
     X(none, percent, g->inputs_empty, g->inputs) \
     X(kept, percent, g->inputs_items, g->inputs) \
     X(each, span, (double)r->attached * l->ns, g->items) \
@@ -313,6 +328,7 @@ enum {
 
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \
+    X(cleared_field, z->field) \
     X(name, g->name) X(next, dlpi_num_limit(s, v->next_limit).s) X(first_skip, x->first_skip) \
     X(then, dlpi_num_limit(s, f->then).s) X(es, s->batches == 1 ? " is" : "es are") \
     X(are, g->workers == 1 ? " is" : "s are") X(own_es, own[DLP_OUT_CAPACITY] == 1 ? "" : "es") \

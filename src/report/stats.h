@@ -82,6 +82,28 @@ static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     }
 }
 
+/* Estimate what clearing cost a worker of a stage, from its samples. Name the field for which the
+   votes of a worker count most. */
+static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_clear_stats *out) {
+    /* statistics, here and below */
+    const uint64_t of = DLPI_LOAD_RLX(&b->clear_of_ns), weight = DLPI_LOAD_RLX(&b->clear_weight);
+    const uint64_t rows = DLPI_LOAD_RLX(&b->clear_rows);
+    if (of == 0) return;
+    const double times = (double)DLPI_LOAD_RLX(&b->busy_ns) / (double)of;
+    out->ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
+    out->spared_ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
+    if (weight <= *most || rows == 0) return;
+    *most = weight;
+    for (size_t i = 0; i < sizeof b->clear_name / 8; i++) {
+        const uint64_t word = DLPI_LOAD_RLX(&b->clear_name[i]);
+        memcpy(out->field + 8 * i, &word, sizeof word);
+    }
+    out->field[sizeof out->field - 1] = 0; /* another worker's, and torn while it changes */
+    out->room = DLPI_LOAD_RLX(&b->clear_room);
+    out->cleared = DLPI_LOAD_RLX(&b->clear_bytes) / rows;
+    out->used = DLPI_LOAD_RLX(&b->clear_used) / rows;
+}
+
 /* Add the counts of one worker to the statistics of its stage. */
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
@@ -110,8 +132,12 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->unit_is_batch = st->r.work >= (int)s->n_item_work && st->r.work < (int)s->n_work;
     out->in_flight = st->r.in_flight;
     out->zeroes = st->r.zeroes;
-    for (int k = 0; k < st->r.n_workers; k++)
-        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->r.first_worker + k)), out);
+    uint64_t most = 0;
+    for (int k = 0; k < st->r.n_workers; k++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->r.first_worker + k));
+        dlpi_stage_add_worker(b, out);
+        dlpi_stage_clears(b, &most, &out->clears);
+    }
     dlpi_stage_times(s, st, out);
 }
 

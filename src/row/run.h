@@ -2,6 +2,7 @@
 /* tests: system/core/pipe_errors, system/core/pipe_ragged, model/crash_steps */
 #include "row/attempt.h"
 #include "row/ops.h"
+#include "cells/clears.h"
 #include "cells/debug.h"
 #include "slot/open_end.h"
 #include "row/timing.h"
@@ -20,8 +21,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         const uint64_t n = w->length[f];
         if (n > dlpi_length_most(d)) return dlpi_length_bad(w, d, n);
         if (!d->f.ragged) continue;
-        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * dlpi_row_bytes(d),
-                        d->row_bytes);
+        uint64_t *mark = dlpi_mark(p, t->slot, f, row);
+        const uint64_t from =
+            dlpi_clears_timed(w) ? dlpi_tails_timed(w, d, w->data[f], mark, &n, 1) : 0;
+        dlpi_mark_close(mark, w->data[f], n * dlpi_row_bytes(d), d->row_bytes);
+        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, false);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -70,13 +74,24 @@ static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0
 /* True if the holder has to set such fields for each row. */
 static inline bool dlpi_row_asks(const dlpi_worker *w) { return w->st->held & DLPI_HELD_LENGTHS; }
 
+/* True if the stage's fetch sees field f, and writes_all_bytes = 1 would leave its clearing out. */
+DLPI_COLD static bool dlpi_rows_spared(const dlpi_worker *w, uint32_t f) {
+    const dlpi_program *g = dlpi_program_of(w->st);
+    const uint32_t n = g != NULL && g->n > 0 ? g->op->n : w->st->scope.n_fields;
+    return w->st->dataset != NULL && w->st->scope.zeroes == 1 && f < w->st->scope.field + n;
+}
+
 /* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
     if (!scope->zeroes) return;
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
-        const uint64_t bytes = w->p->items.at[f].row_bytes;
-        memset(w->cell[f + scope->shift] + row * bytes, 0, rows * bytes);
+        const dlpi_field *d = &w->p->items.at[f];
+        uint8_t *at = w->cell[f + scope->shift] + row * d->row_bytes;
+        if (dlpi_clears_timed(w))
+            dlpi_clear_timed(w, d, at, rows * d->row_bytes, rows, dlpi_rows_spared(w, f));
+        else
+            memset(at, 0, rows * d->row_bytes);
     }
 }
 
@@ -91,11 +106,18 @@ static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint3
         const bool own = f >= scope->own, zeroes = own && scope->zeroes != 0;
         const bool fused = w->chained && (own || dlpi_writes_first(w));
         const uint64_t room = d->row_bytes;
-        uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, 0) : NULL;
-        uint8_t *cell = w->cell[f];
-        if (marks == NULL && zeroes) memset(cell + row * room, 0, (end - row) * room);
-        for (uint32_t r = row; marks != NULL && r < end; r++)
+        uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, row) : NULL, from = 0;
+        uint8_t *cell = w->cell[f] + row * room;
+        if (marks == NULL && zeroes && dlpi_clears_timed(w))
+            dlpi_clear_timed(w, d, cell, (end - row) * room, end - row, dlpi_rows_spared(w, f));
+        else if (marks == NULL && zeroes)
+            memset(cell, 0, (end - row) * room);
+        if (marks == NULL) continue;
+        if (dlpi_clears_timed(w) && (zeroes || fused))
+            from = dlpi_tails_timed(w, d, cell, marks, NULL, end - row);
+        for (uint32_t r = 0; r < end - row; r++)
             dlpi_mark_begin(&marks[r], cell + r * room, room, zeroes || fused);
+        if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, dlpi_rows_spared(w, f));
     }
 }
 
@@ -460,6 +482,10 @@ static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t 
     const uint64_t *lengths = dlpi_slot_lengths(w->p, t->slot, f, 1);
     uint64_t *marks = dlpi_mark(w->p, t->slot, f, 0);
     uint8_t *cell = w->cell[f];
+    uint64_t from = 0;
+    if (dlpi_clears_timed(w))
+        from = dlpi_tails_timed(w, d, cell + t->row * room, &marks[t->row], &lengths[t->row],
+                                t->end - t->row - left);
     for (uint32_t r = t->row; r < t->end; r++) {
         if ((DLPI_LOAD_RLX(&marks[r]) & DLPI_MARK_OPEN) == 0) continue; /* X3: our own */
         if (DLPI_UNLIKELY(r >= t->end - left))
@@ -467,6 +493,7 @@ static void dlpi_field_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t 
         else if (DLPI_LIKELY((mask >> r % DLPI_WORD_ROWS & 1u) != 0))
             dlpi_mark_close(&marks[r], cell + r * room, lengths[r] * unit, room);
     }
+    if (DLPI_UNLIKELY(from != 0)) dlpi_clear_note(w, d, from, false);
 }
 
 /* Do what dlpi_field_close does, in each ragged field that the stage works on. */

@@ -2,6 +2,7 @@
 /* tests: system/report/pipe_stats, unit/core/awake */
 #include "slot/claim.h"
 #include "base/cpus.h"
+#include "cells/clears.h"
 /* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
@@ -78,6 +79,51 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
+/* Samples of what clearing costs (>>impl-clears). EVERY: readings of the clock between two of them,
+   at least. It is a prime, because items may be alike at each second or eighth place. SHARE: the
+   work between two samples takes at least so many times as long as their clocks. */
+#define DLPI_CLEARS_EVERY 17u
+#define DLPI_CLEARS_SHARE 256u
+
+/* Let the next unit be a sample. The first samples come soon after each other. There is none until
+   each slot was used. Before that the kernel maps memory as it is cleared, which would count as
+   clearing. */
+DLPI_COLD DLPI_UNREAD static void dlpi_clears_begin(dlpi_worker *w) {
+    dlpi_clears *c = &w->rare->clears;
+    if (dlpi_credit_look(&w->p->ctl->delivered) <= w->p->n_slots) return; /* V1 <- V1 */
+    const uint64_t now = dlpi_now_ns(), takes = dlpi_now_ns() - now;
+    if (c->taken < DLPI_CLEARS_EVERY) c->taken++;
+    if (takes < c->clock_ns || c->clock_ns == 0) c->clock_ns = takes;
+    c->now.ns = c->now.spared_ns = 0;
+    c->readings = 0;
+    w->clears = true;
+    w->until_clock = 1;
+    w->last_ns = now + takes;
+}
+
+/* Begin a sample if one is due. */
+static inline void dlpi_clears_next(dlpi_worker *w DLPI_UNREAD) {
+    const bool due = w->clears_due == 0; /* needs: stats */
+    w->clears_due -= !due;               /* needs: stats */
+    if (due) dlpi_clears_begin(w);       /* needs: stats */
+}
+
+/* End a sample, of ns of work: add it to the worker's block, or hold it and add the one that was
+   held. */
+DLPI_COLD static void dlpi_clears_over(dlpi_worker *w, uint64_t ns) {
+    dlpi_clears *c = &w->rare->clears;
+    const uint64_t clock = c->readings * c->clock_ns, period = ns * w->clock_every + 1;
+    const uint64_t due = (2 * c->readings + 4) * (c->clock_ns + 10) * DLPI_CLEARS_SHARE / period;
+    w->clears = false;
+    w->clears_due = due < c->taken ? c->taken : due < 65536 ? (uint32_t)due : 65536;
+    c->now.of_ns = ns > clock + c->now.ns ? ns - clock : c->now.ns;
+    const dlpi_clear_times add = c->now.ns >= c->held.ns ? c->held : c->now;
+    if (c->now.ns >= c->held.ns) c->held = c->now;
+    dlpi_bump(&w->block->clear_of_ns, add.of_ns);
+    dlpi_bump(&w->block->clear_ns, add.ns);
+    dlpi_bump(&w->block->clear_spared_ns, add.spared_ns);
+}
+
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
    fortieth of the work. */
 DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
@@ -89,6 +135,7 @@ DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
+    dlpi_clears_next(w);
 }
 
 static inline void dlpi_clock_in(dlpi_worker *w) {
@@ -157,6 +204,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
+    if (dlpi_clears_timed(w)) dlpi_clears_over(w, ns);
     ns /= w->units_untimed;
     w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
@@ -166,6 +214,7 @@ DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t e
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(w->waiters);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+    dlpi_clears_next(w);
 }
 
 /* Count a unit that is done. A last_ns of 0 means an inline worker in a call that is not timed. */
@@ -189,6 +238,8 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns != 0 && w->units_untimed > 0)
         dlpi_clock_read(w, w->event.sequence, w->event.epoch);
+    if (dlpi_clears_timed(w)) w->clears_due = 0; /* the sample is not over: the next unit is one */
+    w->clears = false;
     w->last_ns = 0;
     dlpi_trace_flush(w);
 }

@@ -24,6 +24,24 @@ static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
         valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
+/* Clear field f of batch t before its collate. made: the field, which the collate has made: clear
+   the bytes behind it. */
+static void dlpi_made_clear(const dlpi_worker *w, const dlpi_unit *t, uint32_t f,
+                            const dlpi_fmeta *made) {
+    const dlpi_field *d = &w->p->batches.at[f];
+    uint64_t *mark = dlpi_made_mark(w->p, t->slot, f);
+    uint8_t *at = dlpi_batch_cell(w->p, t->slot) + d->offset;
+    const uint64_t from = dlpi_clears_timed(w) ? dlpi_now_ns() : 0;
+    if (made == NULL)
+        dlpi_mark_begin(mark, at, d->capacity, true);
+    else
+        dlpi_mark_shut(mark, at, made->bytes, d->capacity);
+    if (DLPI_LIKELY(from == 0)) return;
+    dlpi_clear_note(w, d, from, false);
+    if (made != NULL)
+        dlpi_clear_count(w, d, made->bytes, made->bytes, dlpi_slot_rows(w->p, t->slot));
+}
+
 /* Set *c to what a collate may use of batch t: its items, and its output fields, which are
    cleared. */
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
@@ -65,7 +83,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
         out->offsets = dlpi_slot_offsets(p, t->slot, f);
         memset(out->lengths, 0, c->count * sizeof *out->lengths);
         memset(out->offsets, 0, (c->count + 1) * sizeof *out->offsets);
-        dlpi_mark_begin(dlpi_made_mark(p, t->slot, f), out->data, d->capacity, true);
+        dlpi_made_clear(w, t, f, NULL);
     }
 }
 
@@ -129,8 +147,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
-        dlpi_mark_shut(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
-                       m->bytes, d->capacity);
+        dlpi_made_clear(w, t, f, m);
     }
     return 0;
 }

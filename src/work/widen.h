@@ -11,7 +11,11 @@ static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
     for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
         const dlpi_field *d = &p->batches.at[f];
         const uint64_t bytes = rows * d->row_bytes;
-        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
+        uint8_t *at = dlpi_batch_cell(p, t->slot) + d->offset;
+        if (dlpi_clears_timed(w))
+            dlpi_clear_timed(w, d, at, bytes, rows, false);
+        else
+            memset(at, 0, (size_t)bytes);
         dlpi_field_made(p, t->slot, f, rows);
     }
 }

@@ -7,6 +7,7 @@
 #include "../../../dlpipe.h"
 
 #include "../../rig/check.h"
+#include "../../rig/others.h"
 
 /* ---- a run ---- */
 
@@ -452,8 +453,8 @@ static const advice all[] = {
      1.4, 0, NULL},
     {"taken cores", taken_cores, "Limit: the cores: ", "or use more cores: others have these",
      free_cores, 1.5, 0, NULL},
-    {"zeroed rows", zeroed_rows, "Limit: stage 'fetch'", "writes_all_bytes = 1 saves that",
-     whole_rows, 1.15, 0, NULL},
+    {"zeroed rows", zeroed_rows, "Limit: clearing: ", "Change: set writes_all_bytes = 1 if ",
+     whole_rows, 1.15, 0, "that should give up to "},
     {"one lock", one_lock, "Limit: a lock in 'fetch': items take ", "a handle of its own",
      own_locks, 4, 0, NULL},
     {"one lock, one worker", one_lock, ". They wait for each other: ",
@@ -465,23 +466,10 @@ static const advice all[] = {
 };
 enum { N = sizeof all / sizeof *all, TRIES = 4, SECONDS = 12 };
 
-/* Seconds that others than this process have had of the cores, at any priority, other virtual
-   machines of the host included. */
-static double others_s(void) {
-    double user = 0, nice = 0, kernel = 0, stolen = 0;
-    FILE *f = fopen("/proc/stat", "r");
-    if (f == NULL ||
-        fscanf(f, "cpu %lf %lf %lf %*f %*f %*f %*f %lf", &user, &nice, &kernel, &stolen) != 4)
-        user = 0;
-    if (f != NULL) fclose(f);
-    return (user + nice + kernel + stolen) / (double)sysconf(_SC_CLK_TCK) -
-           (double)clock() / CLOCKS_PER_SEC;
-}
-
 /* Does explain name the cause and the change, and does the change give what was foretold? */
 static bool one_try(const advice *a, bool *quiet) {
     const char *say = getenv("ADVICE_SAY");
-    const double others = others_s();
+    const double others = test_others_s();
     const uint64_t from = test_now_ns();
     run r = a->bad();
     const double before = rate_of(&r);
@@ -497,7 +485,7 @@ static bool one_try(const advice *a, bool *quiet) {
               (foretold < 1.5 * after && after < 1.5 * foretold));
     }
     *quiet = getenv("ADVICE_JUDGE") != NULL ||
-             others_s() - others < 0.1 * (double)(test_now_ns() - from) / 1e9;
+             test_others_s() - others < 0.1 * (double)(test_now_ns() - from) / 1e9;
     ok = ok && (a->foretold == NULL || foretold > 0 || !*quiet);
     if (!ok || say)
         printf("%s: %.0f items/s, then %.0f (%.2f), foretold %.0f; %s, %.2f s\n", a->name, before,
