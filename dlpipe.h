@@ -14502,7 +14502,7 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
 }
 
 /* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
-static void dlpi_awake_note(dlp_pipe *p) {
+DLPI_COLD static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
     uint64_t most = DLPI_SHORT_NS + (p->ctl->keep_awake == 0 ? DLPI_WAKER_NS : 0);
@@ -14541,13 +14541,14 @@ static inline bool dlpi_awake_crowded(const dlp_pipe *p) {
     return dlpi_keep_awake(p) > p->awake.fits;
 }
 
-/* True if a worker of a stage other than `mine` began to wait on this core of late. `mine` is the
-   caller's own stage; NULL: the consumer calls. */
-static bool dlpi_awake_beside(const dlp_pipe *p, const dlpi_waiters *mine, uint64_t core) {
+/* True if a worker of a stage other than `mine` began to wait on this core of late, or if there is
+   no other core. `mine` is the caller's own stage; NULL: the consumer calls. */
+DLPI_NOINLINE static bool dlpi_awake_beside(const dlp_pipe *p, const dlpi_waiters *mine,
+                                            uint64_t core) {
     uint64_t cores = mine == NULL ? p->awake.cores : 0;
     for (int i = 0; i < p->n_staffed; i++)
         if (&p->waiters[i] != mine) cores |= DLPI_LOAD_RLX(&p->waiters[i].cores); /* W2 */
-    return (cores & core) != 0;
+    return (cores & core) != 0 || p->cpus == 1;
 }
 
 /* Return the bit of core `cpu`, the number of a core + 1. Cores 64 apart have the same. */
@@ -14568,8 +14569,7 @@ static inline uint32_t dlpi_awake_here(dlpi_waiters *mine) {
 static bool dlpi_awake_shares_core(const dlp_pipe *p, dlpi_waiters *mine) {
     const uint32_t cpu = dlpi_awake_here(mine);
     return DLPI_LOAD_RLX(&p->ctl->consumer_cpu) == cpu || /* W2 */
-           dlpi_awake_beside(p, mine, dlpi_awake_core(cpu)) || p->cpus == 1 ||
-           dlpi_awake_crowded(p);
+           dlpi_awake_beside(p, mine, dlpi_awake_core(cpu)) || dlpi_awake_crowded(p);
 }
 
 /* What a kind of waiter does while it waits. The tables are constants, and the functions below are
@@ -20021,7 +20021,7 @@ static bool dlpi_next_look(void *who) {
 /* Check that the processes live, and that no callback is past its deadline. Returns for how long a
    sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. If the
    sleep before lasted much longer, the process or its machine was stopped. */
-static uint64_t dlpi_next_patience(void *who) {
+DLPI_COLD static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
     uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
@@ -20068,7 +20068,7 @@ DLPI_NOINLINE static int dlpi_next_await(dlpi_next_wait k) {
     const uint32_t cpu = (uint32_t)dlpi_cpu_here() + 1;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
-    const bool beside = p->cpus == 1 || dlpi_awake_beside(p, NULL, dlpi_awake_core(cpu));
+    const bool beside = dlpi_awake_beside(p, NULL, dlpi_awake_core(cpu));
     const bool crowded = dlpi_awake_crowded(p);
     if (DLPI_LOAD_RLX(&p->ctl->consumer_cpu) != cpu)
         DLPI_STORE_RLX(&p->ctl->consumer_cpu, cpu); /* W2 */
@@ -28224,7 +28224,8 @@ static void dlpi_making_open(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
     m->line = b;
     m->to = to;
     m->begins = all ? to->fs.any_ragged || n < to->fs.n ? dlpi_making_begins : NULL
-                : dlpi_clears_timed(b->w) ? dlpi_making_zero_timed : dlpi_making_zero;
+                : dlpi_clears_timed(b->w) ? dlpi_making_zero_timed
+                                          : dlpi_making_zero;
     m->steps = to->program.n > 0 || to->maker.max_out > 0 || b->last->number_at > 0 ||
                b->by->found.max_bytes > 0;
     m->given = given;

@@ -275,7 +275,7 @@ static bool dlpi_next_look(void *who) {
 /* Check that the processes live, and that no callback is past its deadline. Returns for how long a
    sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. If the
    sleep before lasted much longer, the process or its machine was stopped. */
-static uint64_t dlpi_next_patience(void *who) {
+DLPI_COLD static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
     uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
@@ -320,7 +320,7 @@ DLPI_NOINLINE static int dlpi_next_await(dlpi_next_wait k) {
     const uint32_t cpu = (uint32_t)dlpi_cpu_here() + 1;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
-    const bool beside = p->cpus == 1 || dlpi_awake_beside(p, NULL, dlpi_awake_core(cpu));
+    const bool beside = dlpi_awake_beside(p, NULL, dlpi_awake_core(cpu));
     const bool crowded = dlpi_awake_crowded(p);
     if (DLPI_LOAD_RLX(&p->ctl->consumer_cpu) != cpu)
         DLPI_STORE_RLX(&p->ctl->consumer_cpu, cpu); /* W2 */

@@ -60,7 +60,7 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
 }
 
 /* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
-static void dlpi_awake_note(dlp_pipe *p) {
+DLPI_COLD static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
     uint64_t most = DLPI_SHORT_NS + (p->ctl->keep_awake == 0 ? DLPI_WAKER_NS : 0);
@@ -99,13 +99,14 @@ static inline bool dlpi_awake_crowded(const dlp_pipe *p) {
     return dlpi_keep_awake(p) > p->awake.fits;
 }
 
-/* True if a worker of a stage other than `mine` began to wait on this core of late. `mine` is the
-   caller's own stage; NULL: the consumer calls. */
-static bool dlpi_awake_beside(const dlp_pipe *p, const dlpi_waiters *mine, uint64_t core) {
+/* True if a worker of a stage other than `mine` began to wait on this core of late, or if there is
+   no other core. `mine` is the caller's own stage; NULL: the consumer calls. */
+DLPI_NOINLINE static bool dlpi_awake_beside(const dlp_pipe *p, const dlpi_waiters *mine,
+                                            uint64_t core) {
     uint64_t cores = mine == NULL ? p->awake.cores : 0;
     for (int i = 0; i < p->n_staffed; i++)
         if (&p->waiters[i] != mine) cores |= DLPI_LOAD_RLX(&p->waiters[i].cores); /* W2 */
-    return (cores & core) != 0;
+    return (cores & core) != 0 || p->cpus == 1;
 }
 
 /* Return the bit of core `cpu`, the number of a core + 1. Cores 64 apart have the same. */
@@ -126,8 +127,7 @@ static inline uint32_t dlpi_awake_here(dlpi_waiters *mine) {
 static bool dlpi_awake_shares_core(const dlp_pipe *p, dlpi_waiters *mine) {
     const uint32_t cpu = dlpi_awake_here(mine);
     return DLPI_LOAD_RLX(&p->ctl->consumer_cpu) == cpu || /* W2 */
-           dlpi_awake_beside(p, mine, dlpi_awake_core(cpu)) || p->cpus == 1 ||
-           dlpi_awake_crowded(p);
+           dlpi_awake_beside(p, mine, dlpi_awake_core(cpu)) || dlpi_awake_crowded(p);
 }
 
 /* What a kind of waiter does while it waits. The tables are constants, and the functions below are
