@@ -28174,7 +28174,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
 /* Clear the place of the next item. */
 static void dlpi_making_zero(const dlpi_making *m) { dlpi_input_zero(m->at, m->to); }
 
-/* The same in a sample (>>impl-clears). */
+/* Clear that place in a sample (>>impl-clears). */
 DLPI_COLD static void dlpi_making_zero_timed(const dlpi_making *m) {
     dlpi_input_zero_timed(m->line->w, m->at, m->to);
 }
