@@ -5,6 +5,7 @@ of a bar names the table, row, peer and column, which tests/tools/charts.py comp
 the bar is left out. A line at the end of a bar is the range over the rounds.
 """
 import collections
+import math
 import re
 
 WIDTH, LEFT, RIGHT, GAP = 800, 16, 16, 6
@@ -146,30 +147,41 @@ def style():
     return f"<style>\n{rules(0)}\n@media (prefers-color-scheme:dark){{{rules(1)}}}\n</style>"
 
 
-def bar_drawn(out, x, y, height, scale, bar, value):
-    """A bar, its range and its number."""
-    long = max(1.5, scale * value.number)
-    middle, end = y + height / 2, x + long
-    out.append(box(bar.kind, x, y, long, height, value.where))
+def bar_drawn(out, places, y, height, bar, value):
+    """A bar, its range and its number. places: where a number stands, and where bars begin."""
+    place, begin = places
+    middle, end = y + height / 2, place(value.number)
+    left, right = sorted((begin, end))
+    kind = OURS if bar.kind == OTHER and place(1) == begin < end else bar.kind
+    out.append(box(kind, left, y, max(1.5, right - left), height, value.where))
     if value.low is not None and value.high > value.low * 1.005:
-        a, b = x + scale * value.low, x + scale * value.high
+        a, b = place(value.low), place(value.high)
         out.append(f"<path class='range' d='M{a:.1f} {middle - 3}v6M{a:.1f} {middle}H{b:.1f}"
                    f"M{b:.1f} {middle - 3}v6'/>")
-        end = max(end, b)
-    out.append(text_at(end + 5, middle + 4.5, value.text, 12,
+        right = max(right, b)
+    out.append(text_at(max(right, left + 1.5) + 5, middle + 4.5, value.text, 12,
                        more=BOLD if bar.kind == OURS else ""))
 
 
 def bars_drawn(chart, bars, label, each, y):
     """The bars below each other; each label and heading once. Gives the parts and the end."""
     out, before, height = [], None, 12 if chart.get("legend") else 16
-    def top(i, bar):
-        """The longest of a panel; with "apart", of what stands under the bar's heading."""
-        return max([max(b.cells[i].number, b.cells[i].high or 0) for b in bars if b.cells[i] and
-                    not (chart.get("apart") and b.heading != bar.heading)] or [1])
+    def places(i, bar):
+        """Where the numbers of a panel stand: from 0 on, or with "ratios" on both sides of 1, each
+        doubling as long as the others. With "apart" what stands under a heading is by itself."""
+        here = [b.cells[i] for b in bars if b.cells[i] and
+                not (chart.get("apart") and b.heading != bar.heading)]
+        x, long = LEFT + label + i * each, each - 74
+        high = max([max(v.number, v.high or 0) for v in here] or [1])
+        if not chart.get("ratios"):
+            return lambda number: x + long / high * number, x
+        low = min(v.low or v.number for v in here)
+        def place(number):
+            return x + long * math.log(number / low) / math.log(high / low)
+        return place, place(1)
     first = y
     def axes(end):
-        return [f"<path class='axis' d='M{LEFT + label + i * each:.1f} {first}V{end}'/>"
+        return [f"<path class='axis' d='M{places(i, bar)[1]:.1f} {first}V{end}'/>"
                 for i in range(len(chart["panels"]))]
     for at, bar in enumerate(bars):
         if before is None or bar.heading != before.heading:
@@ -193,8 +205,7 @@ def bars_drawn(chart, bars, label, each, y):
                                more=f" text-anchor='end'{bold}"))
         for i, value in enumerate(bar.cells):
             if value:
-                bar_drawn(out, LEFT + label + i * each, y, height,
-                          (each - 74) / top(i, bar), bar, value)
+                bar_drawn(out, places(i, bar), y, height, bar, value)
         y += height + 2
         before = bar
     return axes(y + 4) + out, y
@@ -355,8 +366,9 @@ CHARTS = {
     },
     "hand": {
         "title": "dlpipe beside code by hand: its items a second over theirs", "unit": MORE,
+        "ratios": True,
         "panels": ["as it comes, 2 batches ahead", "without clearing, 16 ahead"],
-        "note": "2 workers; above 1 dlpipe is ahead, below 1 it is behind",
+        "note": "2 workers; right of the line dlpipe is ahead; the scale is logarithmic",
         "bars": hands(),
     },
     "loader": {
