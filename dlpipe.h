@@ -34898,7 +34898,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     const dlpi_found *q = st->self;
     const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
     const uint64_t streams = q->cursors.n;
-    bool orders = false;
+    bool orders = dlpi_found_shuffled(q); /* the items of a joined row, by makers behind */
     int n = x->inner->blocks(p, st, out);
     for (uint32_t k = 0; k < x->j.n; k++) orders |= dlpi_found_shuffled(&x->j.at[k].x.found);
     out[0].bytes = dlpi_times(x->all_cells, sizeof *q->use);
@@ -51862,8 +51862,10 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                                   : (uint8_t)stay++;
     }
     left = stay;
-    for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
+    for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n) {
+        if (row->verb == DLP_BATCH) break; /* what a map of batches adds is none of an item */
         dlpi_row_fields(row, &n);
+    }
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");
@@ -52575,7 +52577,7 @@ static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    rc = dlpi_added(t->p, st, DLP_OK);
+    rc = dlpi_added(t->p, st, dlpi_check_workers(t->p, st));
     return rc < 0 ? rc : DLP_OK;
 }
 

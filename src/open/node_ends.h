@@ -159,8 +159,10 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                                   : (uint8_t)stay++;
     }
     left = stay;
-    for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
+    for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n) {
+        if (row->verb == DLP_BATCH) break; /* what a map of batches adds is none of an item */
         dlpi_row_fields(row, &n);
+    }
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");

@@ -510,7 +510,7 @@ static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, source, &w)) != DLP_OK) return rc;
     t->p->node = node->name;
     if ((st = dlpi_add(t->p, &dlpi_push_ops, "push", &w)) == NULL) return t->p->err.code;
-    rc = dlpi_added(t->p, st, DLP_OK);
+    rc = dlpi_added(t->p, st, dlpi_check_workers(t->p, st));
     return rc < 0 ? rc : DLP_OK;
 }
 

@@ -164,7 +164,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     const dlpi_found *q = st->self;
     const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
     const uint64_t streams = q->cursors.n;
-    bool orders = false;
+    bool orders = dlpi_found_shuffled(q); /* the items of a joined row, by makers behind */
     int n = x->inner->blocks(p, st, out);
     for (uint32_t k = 0; k < x->j.n; k++) orders |= dlpi_found_shuffled(&x->j.at[k].x.found);
     out[0].bytes = dlpi_times(x->all_cells, sizeof *q->use);

@@ -1914,6 +1914,96 @@ static void nodes__maps_of_batches_add_fields__behind_those_of_the_batch(void) {
     }
 }
 
+/* ---- what was accepted once, and then crashed ---- */
+
+/* A map of batches adds fields to a batch. The items are left without any. */
+static void nodes__no_field_but_of_batches__refused(void) {
+    dlp_node nodes[] = {LIST,
+                        READ,
+                        {.name = "ends", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x"}},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}},
+                        {.name = "more",
+                         .verb = DLP_MAP,
+                         .map = {.batch = add_more, .fields = &more_field, .n_fields = 1}}};
+    dlp_error err = {0};
+    dlp_pipe *p = NULL;
+    CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "ends") == 0 && strcmp(err.field, "map.ends") == 0);
+}
+
+/* Workers of a push whose rows are made of inputs are checked as others are. */
+static void nodes__affinity_of_a_push_before_makers__checked(void) {
+    const dlp_push_desc desc = {.fields = &y_field, .n_fields = 1, .writers = 1};
+    dlp_error err = {0};
+    dlp_push *push = NULL;
+    dlp_pipe *p = NULL;
+    if (!well(dlp_push_open(&push, &desc, NULL) == DLP_OK)) return;
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_PUSH, .push = {.source = push}, .workers = {.n_affinity = 2}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
+    CHECK(dlp_pipe_open(&p, nodes, 3, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "items") == 0 && strcmp(err.field, "affinity") == 0);
+    CHECK(dlp_push_close(push) == DLP_OK);
+}
+
+static int ten_of_a_pair(void *user, dlp_expand *x) {
+    (void)user;
+    for (uint32_t k = 0; k < 10; k++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it != NULL) *(uint64_t *)it->data[0] = x->item->index * 10 + k;
+    }
+    return 0;
+}
+
+/* Items that an expander makes of joined rows are shuffled within their input, alike for all
+   workers. */
+static void nodes__shuffled_items_of_a_zip__each_once(void) {
+    const dlp_field field = {.name = "n", .dtype = DLP_U64};
+    uint64_t first[10 * ITEMS] = {0};
+    for (int workers = 0; workers < 4; workers++) {
+        const dlp_workers_desc w = {.num_workers = workers > 0 ? workers : DLP_NONE};
+        dlp_node nodes[] = {LIST,
+                            READ,
+                            {.name = "others", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                            {.name = "squares",
+                             .verb = DLP_FETCH,
+                             .fetch = {.fetch = write_y, .fields = &y_field, .n_fields = 1}},
+                            {.name = "both",
+                             .verb = DLP_ZIP,
+                             .from = (const char *const[]){"read", "squares", NULL}},
+                            {.name = "ten",
+                             .verb = DLP_EXPAND,
+                             .expand = {.expand = ten_of_a_pair,
+                                        .fields = &field,
+                                        .n_fields = 1,
+                                        .max_out = 10,
+                                        .shuffle_items = 1}},
+                            {.name = "batch",
+                             .verb = DLP_BATCH,
+                             .batch = {.batch_size = 10, .last = DLP_LAST_PARTIAL}}};
+        bool got[10 * ITEMS] = {false};
+        nodes[1].workers = nodes[3].workers = w;
+        uint64_t rows = 0, moved = 0, wrong = 0;
+        dlp_pipe *p = opened(nodes, 7, NULL);
+        dlp_batch *b;
+        int rc = DLP_ERR_ARG;
+        while (p != NULL && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            const uint64_t *n = b->fields[0].data;
+            for (uint32_t r = 0; r < b->count && rows < 10 * ITEMS; r++, rows++) {
+                if (workers == 0) first[rows] = n[r];
+                wrong += n[r] >= 10 * ITEMS || got[n[r]] || first[rows] != n[r] ||
+                         n[r] / 10 != b->index[r];
+                if (n[r] < 10 * ITEMS) got[n[r]] = true;
+                moved += n[r] % 10 != rows % 10;
+            }
+            dlp_pipe_release(p, b);
+        }
+        CHECK(rc == DLP_END && rows == 10 * ITEMS && wrong == 0 && moved > 5 * ITEMS);
+        dlp_pipe_close(p);
+    }
+}
+
 int main(void) {
     nodes__economic__batches_and_states_as_ever();
     nodes__second_fetch_map_guard_cache_transfer__batches_as_ever();
@@ -1942,5 +2032,8 @@ int main(void) {
     nodes__filter_writes_lengths__its_item_fails();
     nodes__plan__what_the_pipe_takes();
     nodes__wrong__the_row_and_the_field();
+    nodes__no_field_but_of_batches__refused();
+    nodes__affinity_of_a_push_before_makers__checked();
+    nodes__shuffled_items_of_a_zip__each_once();
     return test_end("tables");
 }
