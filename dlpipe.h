@@ -1311,7 +1311,7 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Return the index of an item that this worker fetches soon, or UINT64_MAX: none is known. Each
-   item is told once. Call it until it returns UINT64_MAX. Ask for the memory of each item, by a
+   item is told once, and again if an item before it fails. Call it until it returns UINT64_MAX. Ask for the memory of each item, by a
    prefetch or by madvise. Then its data come while others are copied. Nobody else knows the next
    items of a shuffled order.
 
@@ -13536,7 +13536,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
-    uint32_t ahead_own;      /* 1 + place in `index` of the item that asks last; 0: it is the row */
+    uint32_t ahead_own;      /* 1 + place in `index` of the item that asks; 0: it is the row */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
@@ -15606,9 +15606,6 @@ static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
     uint64_t index;
     uint32_t row, own;
     if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
-    while (w->ahead_own > 0 && w->ahead_own < w->ahead_end &&
-           w->index[w->ahead_own - 1] != item->index)
-        w->ahead_own++;
     own = w->ahead_own > 0 ? w->ahead_own - 1 : item->row;
     row = w->ahead_row > own ? w->ahead_row : own + 1;
     if (row >= w->ahead_end || row > own + DLPI_AHEAD_ROWS) return UINT64_MAX;
@@ -27909,7 +27906,7 @@ static uint32_t dlpi_input_fits(const dlp_pipe *p, const dlpi_expand *x, bool bo
         q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
         dlpi_found_shuffled(q) || (boxes && one > DLPI_BOX_SELF))
         return 1;
-    most = DLPI_EXPAND_RUN_BYTES / one;
+    most = DLPI_EXPAND_RUN_BYTES / (p->d.limit_bytes > 0 ? 4 : 1) / one; /* memory is short there */
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
@@ -28300,6 +28297,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     uint8_t *to = dlpi_line_place(b, l);
     dlp_item in = b->blank;
     int rc;
+    b->w->ahead_own++;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
     rc = dlpi_input_asks(b->w, x, &in, to, &b->fields, b->zeroes, shows);
@@ -28550,7 +28548,7 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
     w->index = dlpi_input_indices(b.of);
     w->ahead_row = 0;
-    w->ahead_own = cell->made + 1;
+    w->ahead_own = cell->made; /* dlpi_line_plain counts */
     w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
     const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
                             : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);
@@ -46617,6 +46615,10 @@ static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     }
 }
 
+/* Return ns as a whole number, at most 2^62: a region may say anything. */
+DLPI_COLD
+static uint64_t dlpi_ns_of(double ns) { return ns < 0x1p62 ? (uint64_t)ns : UINT64_C(1) << 62; }
+
 /* Estimate what clearing cost a worker of a stage, from its samples. Name the field for which the
    votes of a worker count most. */
 DLPI_COLD
@@ -46626,8 +46628,8 @@ static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_cl
     const uint64_t rows = DLPI_LOAD_RLX(&b->clear_rows);
     if (of == 0) return;
     const double times = (double)DLPI_LOAD_RLX(&b->busy_ns) / (double)of;
-    out->ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
-    out->spared_ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
+    out->ns += dlpi_ns_of(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
+    out->spared_ns += dlpi_ns_of(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
     if (weight <= *most || rows == 0) return;
     *most = weight;
     for (size_t i = 0; i < sizeof b->clear_name / 8; i++) {

@@ -27,7 +27,7 @@ static uint32_t dlpi_input_fits(const dlp_pipe *p, const dlpi_expand *x, bool bo
         q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
         dlpi_found_shuffled(q) || (boxes && one > DLPI_BOX_SELF))
         return 1;
-    most = DLPI_EXPAND_RUN_BYTES / one;
+    most = DLPI_EXPAND_RUN_BYTES / (p->d.limit_bytes > 0 ? 4 : 1) / one; /* memory is short there */
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
@@ -418,6 +418,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool shows) {
     uint8_t *to = dlpi_line_place(b, l);
     dlp_item in = b->blank;
     int rc;
+    b->w->ahead_own++;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
     rc = dlpi_input_asks(b->w, x, &in, to, &b->fields, b->zeroes, shows);
@@ -668,7 +669,7 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
     w->index = dlpi_input_indices(b.of);
     w->ahead_row = 0;
-    w->ahead_own = cell->made + 1;
+    w->ahead_own = cell->made;                  /* dlpi_line_plain counts */
     w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
     const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
                             : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);

@@ -181,7 +181,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
     uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
-    uint32_t ahead_own;      /* 1 + place in `index` of the item that asks last; 0: it is the row */
+    uint32_t ahead_own;      /* 1 + place in `index` of the item that asks; 0: it is the row */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;

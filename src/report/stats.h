@@ -82,6 +82,9 @@ static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     }
 }
 
+/* Return ns as a whole number, at most 2^62: a region may say anything. */
+static uint64_t dlpi_ns_of(double ns) { return ns < 0x1p62 ? (uint64_t)ns : UINT64_C(1) << 62; }
+
 /* Estimate what clearing cost a worker of a stage, from its samples. Name the field for which the
    votes of a worker count most. */
 static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_clear_stats *out) {
@@ -90,8 +93,8 @@ static void dlpi_stage_clears(const dlpi_worker_block *b, uint64_t *most, dlp_cl
     const uint64_t rows = DLPI_LOAD_RLX(&b->clear_rows);
     if (of == 0) return;
     const double times = (double)DLPI_LOAD_RLX(&b->busy_ns) / (double)of;
-    out->ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
-    out->spared_ns += (uint64_t)(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
+    out->ns += dlpi_ns_of(times * (double)DLPI_LOAD_RLX(&b->clear_ns));
+    out->spared_ns += dlpi_ns_of(times * (double)DLPI_LOAD_RLX(&b->clear_spared_ns));
     if (weight <= *most || rows == 0) return;
     *most = weight;
     for (size_t i = 0; i < sizeof b->clear_name / 8; i++) {

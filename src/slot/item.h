@@ -23,9 +23,6 @@ static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
     uint64_t index;
     uint32_t row, own;
     if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
-    while (w->ahead_own > 0 && w->ahead_own < w->ahead_end &&
-           w->index[w->ahead_own - 1] != item->index)
-        w->ahead_own++;
     own = w->ahead_own > 0 ? w->ahead_own - 1 : item->row;
     row = w->ahead_row > own ? w->ahead_row : own + 1;
     if (row >= w->ahead_end || row > own + DLPI_AHEAD_ROWS) return UINT64_MAX;

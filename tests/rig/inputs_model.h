@@ -442,7 +442,7 @@ static uint32_t documents_known(const order_plan *o, uint64_t epoch, uint64_t s,
     if (given > 0 && given == x->n_rows) return UINT32_MAX;
     memcpy(in_order, documents_, n * sizeof *in_order);
     mixed_ones = mix_documents(o, epoch, s, o->steps != 0, in_order, n);
-    if (o->kind == OF_FIT) from = x->rows[given].window * o->window;
+    if (o->kind == OF_FIT && given < x->n_rows) from = x->rows[given].window * o->window;
     if (o->kind == OF_CUT && cut_begins(o, in_order, mixed_ones, at) >= given)
         from = at[given].document;
     from -= from % whole; /* a window is known once all its documents are */

@@ -155,6 +155,60 @@ static void ahead__inputs_of_a_filter__told_is_fetched_in_turn(void) {
     rigs->filter = 0;
 }
 
+/* A list that names each index three times in a row. Each third fetch asks. */
+static uint64_t threes[3 * ITEMS];
+static struct { uint64_t at, index; } three_told[4 * ITEMS];
+static uint64_t three_fetched[3 * ITEMS], three_n, three_asked;
+
+static int fetch_threes(void *user, dlp_item *item) {
+    uint64_t next;
+    (void)user;
+    if (three_n == 3 * ITEMS) return 1;
+    three_fetched[three_n++] = item->index;
+    while (three_n % 3 == 0 && (next = dlp_item_ahead(item)) != UINT64_MAX) {
+        three_told[three_asked % (4 * ITEMS)].at = three_n;
+        three_told[three_asked++ % (4 * ITEMS)].index = next;
+    }
+    memset(item->data[0], 1, 8);
+    return 0;
+}
+
+static int keep_all(void *user, const dlp_item *item) {
+    (void)user, (void)item;
+    return 1;
+}
+
+static void ahead__an_index_three_times__told_as_often(void) {
+    const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    for (uint64_t i = 0; i < 3 * ITEMS; i++) threes[i] = i / 3;
+    const dlp_sampler_desc order = {.subset = threes, .n_subset = 3 * ITEMS};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS, .order = &order}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_threes, .fields = &x, .n_fields = 1}},
+        {.name = "all",
+         .verb = DLP_FILTER,
+         .filter = {.keep = keep_all},
+         .workers = {.num_workers = DLP_NONE}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}}};
+    uint64_t wrong = 0;
+    dlp_pipe *p;
+    dlp_batch *b;
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, NULL) == DLP_OK);
+    while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+    dlp_pipe_close(p);
+    CHECK(three_n == 3 * ITEMS && three_asked > ITEMS && three_asked <= 4 * ITEMS);
+    for (uint64_t i = 0; i < three_asked;
+         i++) { /* one of the four fetches behind that which asked */
+        bool comes = false;
+        for (uint64_t k = three_told[i].at; k < three_told[i].at + 4 && k < 3 * ITEMS; k++)
+            comes |= three_fetched[k] == three_told[i].index;
+        wrong += !comes;
+    }
+    CHECK(wrong == 0);
+}
+
 int main(void) {
     rigs = mmap(NULL, sizeof *rigs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (rigs == MAP_FAILED) return 1;
@@ -163,5 +217,6 @@ int main(void) {
     ahead__attempts_fail__told_once();
     ahead__few_items_ask__told_before_they_are_fetched();
     ahead__inputs_of_a_filter__told_is_fetched_in_turn();
+    ahead__an_index_three_times__told_as_often();
     return test_end("ahead");
 }

@@ -674,8 +674,10 @@ static int gate_number(void *user, dlp_item *it) {
 
 static int gate_keep(void *user, const dlp_item *it) {
     (void)user;
-    if (it->index != gate.item) return 1;
-    gate.item = UINT64_MAX;
+    uint64_t item = it->index; /* two workers ask */
+    if (!__atomic_compare_exchange_n(&gate.item, &item, UINT64_MAX, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST))
+        return 1;
     gate.at = it->data[0];
     __atomic_store_n(&gate.waits, 1, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&gate.open, __ATOMIC_SEQ_CST)) usleep(100);
