@@ -1311,9 +1311,9 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Return the index of an item that this worker fetches soon, or UINT64_MAX: none is known. Each
-   item is told once, and again if an item before it fails. Call it until it returns UINT64_MAX. Ask for the memory of each item, by a
-   prefetch or by madvise. Then its data come while others are copied. Nobody else knows the next
-   items of a shuffled order.
+   item is told once, and again if an item before it fails. Call it until it returns UINT64_MAX. Ask
+   for the memory of each item, by a prefetch or by madvise. Then its data come while others are
+   copied. Nobody else knows the next items of a shuffled order.
 
      for (uint64_t next; (next = dlp_item_ahead(item)) != UINT64_MAX;)
          __builtin_prefetch(&rows[next]); // and each 64 bytes from there on
@@ -28548,7 +28548,7 @@ DLPI_INLINE int dlpi_inputs_many(dlpi_worker *w, const dlpi_expand *x, uint32_t 
     if (x->level->maker.expand != NULL) dlpi_making_open(&making, &b, x->level, &b.given);
     w->index = dlpi_input_indices(b.of);
     w->ahead_row = 0;
-    w->ahead_own = cell->made; /* dlpi_line_plain counts */
+    w->ahead_own = cell->made;                  /* dlpi_line_plain counts */
     w->ahead_end = x->n_of > 0 ? 0 : cell->run; /* an index is told by that of one dataset alone */
     const int rc = w->shows ? dlpi_inputs_each(w, c, dlpi_input_plain_told, &b, true)
                             : dlpi_inputs_each(w, c, dlpi_input_plain_one, &b, false);

@@ -66,9 +66,9 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Return the index of an item that this worker fetches soon, or UINT64_MAX: none is known. Each
-   item is told once, and again if an item before it fails. Call it until it returns UINT64_MAX. Ask for the memory of each item, by a
-   prefetch or by madvise. Then its data come while others are copied. Nobody else knows the next
-   items of a shuffled order.
+   item is told once, and again if an item before it fails. Call it until it returns UINT64_MAX. Ask
+   for the memory of each item, by a prefetch or by madvise. Then its data come while others are
+   copied. Nobody else knows the next items of a shuffled order.
 
      for (uint64_t next; (next = dlp_item_ahead(item)) != UINT64_MAX;)
          __builtin_prefetch(&rows[next]); // and each 64 bytes from there on
