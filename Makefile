@@ -489,7 +489,8 @@ SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
 # not see threads.
 SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,awake order order_plain samplers ranks_env \
                                     mixing s3_http fuzz_s3 tuning predict pictures dlpack names \
-                                    device_cuda pipe_plan pipe_badinput folder arrays guard agree clears \
+                                    device_cuda pipe_plan pipe_badinput folder arrays guard agree \
+                                    clears \
                                     $(filter shm_%,$(UNITS))) \
                                 %/model %/model_slots %/model_links %/model_scratch %/model_rules \
                                 %/model_subscribers \
