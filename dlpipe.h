@@ -22510,6 +22510,8 @@ typedef struct dlpi_verb {
     /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
     unsigned is; /* flags DLPI_NODE_* */
+    /* Return the *n fields that a row adds to those of the rows above it. NULL: it adds none. */
+    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
 /* The fields of a fetch, if some of them end before the batch. */
@@ -27906,7 +27908,7 @@ static uint32_t dlpi_input_fits(const dlp_pipe *p, const dlpi_expand *x, bool bo
         q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
         dlpi_found_shuffled(q) || (boxes && one > DLPI_BOX_SELF))
         return 1;
-    most = DLPI_EXPAND_RUN_BYTES / (p->d.limit_bytes > 0 ? 4 : 1) / one; /* memory is short there */
+    most = DLPI_EXPAND_RUN_BYTES / one;
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 
@@ -51440,7 +51442,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
         if (of == 0 && (mix == NULL || t->of == most)) return DLP_OK;
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": %s", of,
-                           most > 0 && !all ? t->of + 1 : 0,
+                           t->of < most && !all ? t->of + 1 : 0,
                            mix != NULL ? "the datasets of list.mix are fetched in order"
                                        : "write list.mix, or a source in each such row");
     }
@@ -51599,6 +51601,17 @@ static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+DLPI_COLD
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
+}
+
+DLPI_COLD
+static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
+    *n = node->map.n_fields;
+    return node->map.fields;
 }
 
 /* ---- map ---- */
@@ -51815,10 +51828,10 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
 
 /* Return the *n fields that a row adds to those of the rows above it; NULL: it adds none. */
 DLPI_COLD
-static const dlp_field *dlpi_row_fields(const dlp_node *row, uint32_t *n) {
-    if (row->verb == DLP_FETCH && row->fetch.of <= 1) return dlpi_fetch_fields(row, n);
-    *n = row->verb == DLP_MAP ? row->map.n_fields : 0; /* a mix has fields once */
-    return row->verb == DLP_MAP ? row->map.fields : NULL;
+static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
+    const dlpi_verb *verb = &t->ops->verbs[row->verb];
+    *n = 0;
+    return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
 /* Return the first row between the present map and the cells of makers, a push, or a zip or mix
@@ -51854,7 +51867,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                            "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_row_fields(row, &n);
+        const dlp_field *f = dlpi_row_fields(t, row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -51866,7 +51879,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n) {
         if (row->verb == DLP_BATCH) break; /* what a map of batches adds is none of an item */
-        dlpi_row_fields(row, &n);
+        dlpi_row_fields(t, row, &n);
     }
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
@@ -53785,41 +53798,42 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
+#define DLPI_COPIES DLPI_NODE_THREAD
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
-    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
 #ifndef DLPIPE_NO_PARTS
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL},
 #endif /* DLPIPE_NO_PARTS */
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
 #ifndef DLPIPE_NO_TRANSFER
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
 #endif /* DLPIPE_NO_TRANSFER */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
 #ifndef DLPIPE_NO_PARTS
-    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
-    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS},
-    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS},
-    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL},
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL},
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},
 #endif /* DLPIPE_NO_PARTS */
 #ifndef DLPIPE_NO_PACK
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},
 #endif /* DLPIPE_NO_PACK */
 #ifndef DLPIPE_NO_CACHE
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},
 #endif /* DLPIPE_NO_CACHE */
 #ifndef DLPIPE_NO_SPLIT
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},
 #endif /* DLPIPE_NO_SPLIT */
 #ifndef DLPIPE_NO_GUARD
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},
 #endif /* DLPIPE_NO_GUARD */
 #ifndef DLPIPE_NO_PARTS
-    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},
-    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},
 #endif /* DLPIPE_NO_PARTS */
 };
 

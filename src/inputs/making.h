@@ -27,7 +27,7 @@ static uint32_t dlpi_input_fits(const dlp_pipe *p, const dlpi_expand *x, bool bo
         q->d.queue_size > 0 || q->max_bytes > 0 || q->rule != NULL || q->joins != NULL ||
         dlpi_found_shuffled(q) || (boxes && one > DLPI_BOX_SELF))
         return 1;
-    most = DLPI_EXPAND_RUN_BYTES / (p->d.limit_bytes > 0 ? 4 : 1) / one; /* memory is short there */
+    most = DLPI_EXPAND_RUN_BYTES / one;
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
 

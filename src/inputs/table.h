@@ -25,6 +25,8 @@ typedef struct dlpi_verb {
     /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
     unsigned is; /* flags DLPI_NODE_* */
+    /* Return the *n fields that a row adds to those of the rows above it. NULL: it adds none. */
+    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
 /* The fields of a fetch, if some of them end before the batch. */

@@ -69,26 +69,27 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
+#define DLPI_COPIES DLPI_NODE_THREAD
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
-    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
-    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES}, /* needs: parts */
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS},
-    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD}, /* needs: transfer */
-    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT},
-    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},      /* needs: parts */
-    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS}, /* needs: parts */
-    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS}, /* needs: parts */
-    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},         /* needs: parts */
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},     /* needs: pack */
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},            /* needs: cache */
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},            /* needs: split */
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},   /* needs: guard */
-    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS},  /* needs: parts */
-    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS},  /* needs: parts */
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_PUSHES, NULL}, /* needs: parts */
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL}, /* needs: transfer */
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_OUT, NULL},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},      /* needs: parts */
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},         /* needs: parts */
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},     /* needs: pack */
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},            /* needs: cache */
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},            /* needs: split */
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},   /* needs: guard */
+    [DLP_ZIP] = {"zip", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},  /* needs: parts */
+    [DLP_MIX] = {"mix", dlpi_node_joins_add, DLPI_NODE_JOINS, NULL},  /* needs: parts */
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {

@@ -112,10 +112,10 @@ static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *
 }
 
 /* Return the *n fields that a row adds to those of the rows above it; NULL: it adds none. */
-static const dlp_field *dlpi_row_fields(const dlp_node *row, uint32_t *n) {
-    if (row->verb == DLP_FETCH && row->fetch.of <= 1) return dlpi_fetch_fields(row, n);
-    *n = row->verb == DLP_MAP ? row->map.n_fields : 0; /* a mix has fields once */
-    return row->verb == DLP_MAP ? row->map.fields : NULL;
+static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
+    const dlpi_verb *verb = &t->ops->verbs[row->verb];
+    *n = 0;
+    return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
 /* Return the first row between the present map and the cells of makers, a push, or a zip or mix
@@ -149,7 +149,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                            "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_row_fields(row, &n);
+        const dlp_field *f = dlpi_row_fields(t, row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -161,7 +161,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n) {
         if (row->verb == DLP_BATCH) break; /* what a map of batches adds is none of an item */
-        dlpi_row_fields(row, &n);
+        dlpi_row_fields(t, row, &n);
     }
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",

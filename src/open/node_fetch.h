@@ -68,7 +68,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
         if (of == 0 && (mix == NULL || t->of == most)) return DLP_OK;
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": %s", of,
-                           most > 0 && !all ? t->of + 1 : 0,
+                           t->of < most && !all ? t->of + 1 : 0,
                            mix != NULL ? "the datasets of list.mix are fetched in order"
                                        : "write list.mix, or a source in each such row");
     }
@@ -219,6 +219,15 @@ static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    return node->fetch.of > 1 ? NULL : dlpi_fetch_fields(node, n); /* a mix has fields once */
+}
+
+static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
+    *n = node->map.n_fields;
+    return node->map.fields;
 }
 
 /* ---- map ---- */
