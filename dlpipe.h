@@ -27218,16 +27218,17 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
         if (l->fs.at[f].f.ragged) dlpi_mark_back(dlpi_item_mark(to, l, f, &none));
 }
 
-/* Do what dlpi_item_close does, and time it for each field. data: the fields of the item. */
-DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
-                                            void *const *data) {
+/* Do what dlpi_item_close does, and time it for each field. */
+DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to,
+                                            const dlpi_level *l) {
     const uint64_t *length = (const uint64_t *)(const void *)to;
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
+        void *at = to + l->at[f];
         uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
         if (!d->f.ragged) continue;
-        const uint64_t from = dlpi_tails_timed(w, d, data[f], mark, &length[f], 1);
-        dlpi_marks_close(d, 1, &data[f], &length[f], mark);
+        const uint64_t from = dlpi_tails_timed(w, d, at, mark, &length[f], 1);
+        dlpi_marks_close(d, 1, &at, &length[f], mark);
         dlpi_clear_note(w, d, from, false);
     }
 }
@@ -27236,12 +27237,13 @@ DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, c
    Close its marks. The mark of a field whose length is wrong stays open. */
 static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
+    if (dlpi_clears_timed(w)) {
+        dlpi_item_close_timed(w, to, l);
+        return;
+    }
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    if (dlpi_clears_timed(w))
-        dlpi_item_close_timed(w, to, l, data);
-    else
-        dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
-                         dlpi_item_marks(to, l));
+    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                     dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its
@@ -34844,10 +34846,9 @@ DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK) return rc;
     dlpi_branches_link(&x->j, q);
     for (uint32_t k = 0; k < x->j.n; k++) {
-        const dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
-        if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
-            q->d.max_part_bytes = f->d.max_part_bytes;
+        if (DLPI_DEBUG && x->j.at[k].x.found.d.max_part_bytes > q->d.max_part_bytes)
+            q->d.max_part_bytes = x->j.at[k].x.found.d.max_part_bytes;
     }
     cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
@@ -50791,6 +50792,7 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
         const uint8_t *from = there[f];
+        if (from == NULL) continue; /* dlpi_load_run has looked: none is */
         if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
         for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
             memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
@@ -50804,7 +50806,7 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
-    const void *there[DLP_MAX_FIELDS];
+    const void *there[DLP_MAX_FIELDS] = {NULL};
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     if (l->c.count == 0) return 0;
@@ -54501,17 +54503,21 @@ static int dlpi_chunks_fill(dlp_pipe **p, const dlp_chunks_desc *desc, dlp_nodes
     const dlp_source *source = desc->source;
     dlp_chunks_desc d = *desc;
     int rc;
-    if (source != NULL && source->chunks == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "source",
-                              "the source has no rows for chunks; set load, or use a loader");
+    if (source != NULL && source->chunks == NULL) {
+        dlpi_error_set(err, DLP_ERR_ARG, "source",
+                       "the source has no rows for chunks; set load, or use a loader");
+        return DLP_ERR_ARG;
+    }
     if (source != NULL) source->chunks(source, &d);
     if (source != NULL && d.identity == NULL && source->dataset != NULL)
         d.identity = source->dataset->identity;
-    if (desc->n_items != 0 && desc->n_items != d.n_items)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
-                              "n_items is %" PRIu64 ", and the source has %" PRIu64
-                              " rows; set 0, which takes that number",
-                              desc->n_items, d.n_items);
+    if (desc->n_items != 0 && desc->n_items != d.n_items) {
+        dlpi_error_set(err, DLP_ERR_ARG, "n_items",
+                       "n_items is %" PRIu64 ", and the source has %" PRIu64
+                       " rows; set 0, which takes that number",
+                       desc->n_items, d.n_items);
+        return DLP_ERR_ARG;
+    }
     if ((rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
     return dlpi_chunks_begin(p, &d, choice->preload, to, err);
 }
@@ -54525,7 +54531,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
 }
 
 DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
-    dlp_nodes t;
+    dlp_nodes t = {.n = 0};
     dlp_pipe *p = NULL;
     dlpi_choice choice = {0, ""};
     int rc = dlpi_open_args(out, out, "", desc, err);

@@ -616,16 +616,17 @@ static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
         if (l->fs.at[f].f.ragged) dlpi_mark_back(dlpi_item_mark(to, l, f, &none));
 }
 
-/* Do what dlpi_item_close does, and time it for each field. data: the fields of the item. */
-DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, const dlpi_level *l,
-                                            void *const *data) {
+/* Do what dlpi_item_close does, and time it for each field. */
+DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to,
+                                            const dlpi_level *l) {
     const uint64_t *length = (const uint64_t *)(const void *)to;
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
+        void *at = to + l->at[f];
         uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
         if (!d->f.ragged) continue;
-        const uint64_t from = dlpi_tails_timed(w, d, data[f], mark, &length[f], 1);
-        dlpi_marks_close(d, 1, &data[f], &length[f], mark);
+        const uint64_t from = dlpi_tails_timed(w, d, at, mark, &length[f], 1);
+        dlpi_marks_close(d, 1, &at, &length[f], mark);
         dlpi_clear_note(w, d, from, false);
     }
 }
@@ -634,12 +635,13 @@ DLPI_COLD static void dlpi_item_close_timed(const dlpi_worker *w, uint8_t *to, c
    Close its marks. The mark of a field whose length is wrong stays open. */
 static void dlpi_item_close(const dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
     void *data[DLP_MAX_FIELDS];
+    if (dlpi_clears_timed(w)) {
+        dlpi_item_close_timed(w, to, l);
+        return;
+    }
     for (uint32_t f = 0; f < l->fs.n; f++) data[f] = to + l->at[f];
-    if (dlpi_clears_timed(w))
-        dlpi_item_close_timed(w, to, l, data);
-    else
-        dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
-                         dlpi_item_marks(to, l));
+    dlpi_marks_close(l->fs.at, l->fs.n, data, (const uint64_t *)(const void *)to,
+                     dlpi_item_marks(to, l));
 }
 
 /* Check the lengths of the item of level l at `to`, which a callback has written, and close its

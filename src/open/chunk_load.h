@@ -29,6 +29,7 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
         const uint8_t *from = there[f];
+        if (from == NULL) continue; /* dlpi_load_run has looked: none is */
         if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
         for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
             memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
@@ -42,7 +43,7 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
-    const void *there[DLP_MAX_FIELDS];
+    const void *there[DLP_MAX_FIELDS] = {NULL};
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     if (l->c.count == 0) return 0;

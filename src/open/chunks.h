@@ -201,17 +201,21 @@ static int dlpi_chunks_fill(dlp_pipe **p, const dlp_chunks_desc *desc, dlp_nodes
     const dlp_source *source = desc->source;
     dlp_chunks_desc d = *desc;
     int rc;
-    if (source != NULL && source->chunks == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "source",
-                              "the source has no rows for chunks; set load, or use a loader");
+    if (source != NULL && source->chunks == NULL) {
+        dlpi_error_set(err, DLP_ERR_ARG, "source",
+                       "the source has no rows for chunks; set load, or use a loader");
+        return DLP_ERR_ARG;
+    }
     if (source != NULL) source->chunks(source, &d);
     if (source != NULL && d.identity == NULL && source->dataset != NULL)
         d.identity = source->dataset->identity;
-    if (desc->n_items != 0 && desc->n_items != d.n_items)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
-                              "n_items is %" PRIu64 ", and the source has %" PRIu64
-                              " rows; set 0, which takes that number",
-                              desc->n_items, d.n_items);
+    if (desc->n_items != 0 && desc->n_items != d.n_items) {
+        dlpi_error_set(err, DLP_ERR_ARG, "n_items",
+                       "n_items is %" PRIu64 ", and the source has %" PRIu64
+                       " rows; set 0, which takes that number",
+                       desc->n_items, d.n_items);
+        return DLP_ERR_ARG;
+    }
     if ((rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
     return dlpi_chunks_begin(p, &d, choice->preload, to, err);
 }
@@ -225,7 +229,7 @@ DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_erro
 }
 
 DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
-    dlp_nodes t;
+    dlp_nodes t = {.n = 0};
     dlp_pipe *p = NULL;
     dlpi_choice choice = {0, ""};
     int rc = dlpi_open_args(out, out, "", desc, err);

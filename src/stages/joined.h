@@ -110,10 +110,9 @@ DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     if (rc != DLP_OK) return rc;
     dlpi_branches_link(&x->j, q);
     for (uint32_t k = 0; k < x->j.n; k++) {
-        const dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
-        if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
-            q->d.max_part_bytes = f->d.max_part_bytes;
+        if (DLPI_DEBUG && x->j.at[k].x.found.d.max_part_bytes > q->d.max_part_bytes)
+            q->d.max_part_bytes = x->j.at[k].x.found.d.max_part_bytes;
     }
     cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
