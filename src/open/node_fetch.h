@@ -29,7 +29,8 @@ static int dlpi_fetch_said(dlpi_table *t, const dlp_node *node, dlp_source *f, d
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
     if (!own && d->source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    *f = own ? (dlp_source){.batch_pool = d->batch_pool} : *d->source;
+    if (!own) *f = *d->source;
+    if (own) *f = (dlp_source){.batch_pool = d->batch_pool};
     if (d->async != NULL) f->async = *d->async;
     if (own)
         f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
